@@ -1,0 +1,325 @@
+"""One engine: learn, change, verify.
+
+A learner is noisy sums of per-record contributions, followed by a deterministic rule. `learn` draws a schedule
+and the noise and takes the steps; `change` turns a transcript of some records into one of the changed records,
+with exactly the law that learning on them has; `verify` re-derives what can be.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from expunge.errors import BadPlan
+from expunge.learner import Learner, Transcript
+from expunge.mechanisms import draw_noise
+from expunge.passes import (
+    RECONCILIATIONS,
+    Ask,
+    GivenNoise,
+    Reply,
+    Setting,
+    Staged,
+    Tail,
+    Verdict,
+    forward,
+    noiseless,
+)
+from expunge.records import Delete, Insert, Records, Replace, Request
+from expunge.rows import ArrayRows, Path, Rows
+from expunge.schedules import Edit
+from expunge.types import Array
+from expunge.verification import Verification, verify
+
+
+T = TypeVar("T")
+
+__all__ = [
+    "Change", "Learner", "Outcome", "Transcript", "Verification",
+    "change", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a request went. For the caller only: it depends on the deleted record, so never store it."""
+
+    removed: int
+    added: int
+    replayed_from: int | None
+    """The first step that was replayed, or None if the path was kept."""
+    evaluations: int
+    """How often a record's contribution was computed (the paper's count of queries)."""
+    above_bound: int
+    """How many of these contributions were above the query's bound."""
+    seconds: float
+    replay_probability: float
+    """How likely a replay was at the coins that were tossed: exact for one touched step, else a bound."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the path was kept."""
+        return self.replayed_from is None
+
+
+@dataclass
+class _Tally:
+    evaluations: int = 0
+    above: int = 0
+
+
+def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Records, tally: _Tally) -> T:
+    """Answer all that a pass asks from the records, and return its result."""
+    share, query, place = learner.share, learner.query, learner.schedule.place
+    try:
+        ask = next(asking)
+        while True:
+            shift = total = None
+            if ask.shift:
+                shift = records.shift(place(ask.step), ask.step, ask.path, query, share)
+                tally.evaluations += shift.evaluations
+                tally.above += shift.above
+            if ask.total:
+                total = records.total(place(ask.step), ask.step, ask.path, query, share)
+                tally.evaluations += total.evaluations
+                tally.above += total.above
+            ask = asking.send(Reply(total, shift))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+# --- learning -----------------------------------------------------------------------------------------
+
+
+def learn_with_outcome(
+    learner: Learner,
+    records: Records,
+    rng: np.random.Generator,
+    *,
+    arranged: bool = False,
+    rows: Callable[[Array], Rows] = ArrayRows,
+    watch: Callable[[int], None] | None = None,
+) -> tuple[Transcript, Outcome]:
+    """Learn, and also say how many evaluations it took; see `learn`."""
+    began = time.perf_counter()
+    if not arranged:
+        records.admit(learner.query)
+        records.arrange(learner.schedule, rng)
+    steps, size = learner.schedule.steps(records.count), learner.query.size
+    start = np.asarray(learner.rule.start, dtype=float)
+    noise = draw_noise(learner.mechanism, steps, size, learner.sigma, rng)
+    path = Path(start, None, 0)
+    tally = _Tally()
+    asking = forward(
+        learner.rule, learner.mechanism.prefix, path, steps, size, np.zeros(size), GivenNoise(noise), watch
+    )
+    staged = _serve(asking, learner, records, tally)
+    _refuse_above_bound(learner, tally)
+    transcript = Transcript(rows(staged.sums), rows(staged.answers), rows(staged.iterates), start, records)
+    outcome = Outcome(
+        0, records.count, 0, tally.evaluations, tally.above, time.perf_counter() - began, 1.0
+    )  # fmt: skip
+    return transcript, outcome
+
+
+def learn(
+    learner: Learner,
+    records: Records,
+    rng: np.random.Generator,
+    *,
+    arranged: bool = False,
+    rows: Callable[[Array], Rows] = ArrayRows,
+    watch: Callable[[int], None] | None = None,
+) -> Transcript:
+    """Lay the records out by a draw of the schedule and take all steps.
+
+    ``arranged`` says that the records lie by such a draw already. ``rows`` makes the tables of the transcript.
+    ``watch`` is called with the number of steps taken so far, for a progress bar.
+    """
+    return learn_with_outcome(learner, records, rng, arranged=arranged, rows=rows, watch=watch)[0]
+
+
+def _refuse_above_bound(learner: Learner, tally: _Tally) -> None:
+    if learner.coupling == "adaptive" and tally.above:
+        raise BadPlan(
+            f"{tally.above} contributions are above query.bound={learner.query.bound:g}, which the adaptive coupling "
+            "relies on. Clip contributions to the bound, declare a larger one, or use the sequential coupling."
+        )
+
+
+# --- changing -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Change:
+    """A request, decided but not yet done: `commit` does it, `rollback` leaves everything as it was."""
+
+    records: Records
+    transcript: Transcript
+    edit: Edit
+    steps: int
+    sums: dict[int, Array]
+    """New sums of steps whose answers are kept."""
+    staged: Staged | None
+    """New rows from some step on."""
+    outcome: Outcome
+
+    def commit(self) -> Outcome:
+        """Make the change final, and return how it went."""
+        self.records.commit()
+        transcript = self.transcript
+        for step, row in self.sums.items():
+            transcript.sums.write(step, row[None])
+        for table in (transcript.sums, transcript.answers, transcript.iterates):
+            table.resize(self.steps)
+        if self.staged is not None:
+            transcript.sums.write(self.staged.first, self.staged.sums)
+            transcript.answers.write(self.staged.first, self.staged.answers)
+            transcript.iterates.write(self.staged.first, self.staged.iterates)
+        return self.outcome
+
+    def rollback(self) -> None:
+        """Leave records and transcript as they were before the request, to the last bit."""
+        self.records.rollback()
+
+
+def change(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    request: Request,
+    rng: np.random.Generator,
+    *,
+    watch: Callable[[int], None] | None = None,
+) -> Change:
+    """Decide a request: the returned change, once committed, leaves a state with the law of fresh learning.
+
+    An error leaves records and transcript as they were. ``rng`` is the only source of randomness: to repeat
+    a request after a crash, repeat it with the same generator state.
+    """
+    began = time.perf_counter()
+    edit = records.edit(learner.schedule, request, rng)
+    records.admit(learner.query, edit)
+    records.stage(edit)
+    try:
+        return _decide(learner, records, transcript, edit, rng, began, watch)
+    except BaseException:
+        records.rollback()
+        raise
+
+
+def _decide(
+    learner: Learner, records: Records, transcript: Transcript, edit: Edit, rng: np.random.Generator,
+    began: float, watch: Callable[[int], None] | None,
+) -> Change:  # fmt: skip
+    schedule, tally = learner.schedule, _Tally()
+    before = transcript.steps
+    after = schedule.steps(records.count + edit.added - edit.removed)
+    horizon = max(min(before, after) - 1, 0) if schedule.ordered else after
+    setting = Setting(
+        learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
+        transcript.sums, transcript.answers, transcript.iterates,
+        schedule.visits(edit.places(), horizon).tolist(), horizon, learner.share.unit is not None, rng,
+    )  # fmt: skip
+    reconcile = noiseless if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling]
+    verdict = _serve(reconcile(setting), learner, records, tally)
+    replayed_from = verdict.first
+    if schedule.ordered:
+        _add_tail(setting, verdict, before, after)
+    staged = None
+    if verdict.first is not None and verdict.first < after:
+        assert verdict.noise is not None
+        path = setting.path_to(verdict.first)
+        running = _running_sum(transcript.sums, verdict, learner.query.size) if learner.mechanism.prefix else np.zeros(0)
+        asking = forward(
+            learner.rule, learner.mechanism.prefix, path, after, learner.query.size, running, verdict.noise, watch
+        )
+        staged = _serve(asking, learner, records, tally)
+    outcome = Outcome(
+        edit.removed, edit.added, replayed_from, tally.evaluations, tally.above,
+        time.perf_counter() - began, _probability(learner, verdict.probabilities),
+    )  # fmt: skip
+    return Change(records, transcript, edit, after, verdict.sums, staged, outcome)
+
+
+def _new_sums(sums: Rows, verdict: Verdict, stop: int) -> Array:
+    rows = sums[:stop].copy()
+    for step, row in verdict.sums.items():
+        if step < stop:
+            rows[step] = row
+    return rows
+
+
+def _running_sum(sums: Rows, verdict: Verdict, size: int) -> Array:
+    """Return the sum of the rows before the first replayed one, added up in the order of learning."""
+    assert verdict.first is not None
+    if verdict.first == 0:
+        return np.zeros(size)
+    rows = _new_sums(sums, verdict, verdict.first)
+    return np.asarray(np.cumsum(rows, axis=0)[-1])
+
+
+def _add_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> None:
+    """Let the rows from the horizon on be recomputed, whatever was decided about the earlier ones."""
+    horizon, size = setting.horizon, setting.sums.shape[1]
+    old = setting.noise(min(before, horizon + 1))
+    xi = None
+    if len(old) > horizon:
+        xi = old[horizon] - setting.mechanism.carry(old, horizon)
+    first = horizon if verdict.first is None else verdict.first
+    history = np.zeros((after, size))
+    sums = _new_sums(setting.sums, verdict, first)
+    history[:first] = setting.answers[:first] - (np.cumsum(sums, axis=0) if setting.mechanism.prefix else sums)
+    verdict.noise = Tail(setting, verdict.noise, history, xi)
+    verdict.first = first
+
+
+def _probability(learner: Learner, each: list[float]) -> float:
+    if learner.coupling == "joint" and learner.mechanism.prefix:
+        return min(1.0, sum(each))
+    return 1.0 - math.prod(1.0 - p for p in each)
+
+
+def unlearn(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    ids: Any = None,
+    *,
+    subjects: Any = None,
+    rng: np.random.Generator,
+) -> Outcome:
+    """Delete records, by id or by subject, at once."""
+    return change(learner, records, transcript, Delete(ids, subjects), rng).commit()
+
+
+def insert(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    columns: tuple[Any, ...],
+    ids: Any = None,
+    *,
+    subjects: Any = None,
+    rng: np.random.Generator,
+) -> Outcome:
+    """Insert records at once."""
+    return change(learner, records, transcript, Insert(columns, ids, subjects), rng).commit()
+
+
+def replace(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    columns: tuple[Any, ...],
+    ids: Any,
+    *,
+    rng: np.random.Generator,
+) -> Outcome:
+    """Give records new content at once (rectification)."""
+    return change(learner, records, transcript, Replace(columns, ids), rng).commit()

@@ -1,0 +1,33 @@
+"""Every error names the field that is wrong and what to do about it; nothing has changed when one is raised."""
+
+from __future__ import annotations
+
+
+class ExpungeError(Exception):
+    """Anything that Expunge refuses to do."""
+
+
+class UnknownId(ExpungeError, KeyError):
+    """A request names a record or subject that is not there."""
+
+    __str__ = Exception.__str__
+
+
+class DuplicateId(ExpungeError, ValueError):
+    """An id stands twice in a request, or is already taken."""
+
+
+class BadRecords(ExpungeError, ValueError):
+    """Records with NaN, the wrong shape, or outside their declared range."""
+
+
+class BadContribution(ExpungeError, ValueError):
+    """A query returned NaN, another size than declared, or more than its bound where that must hold."""
+
+
+class BadIterate(ExpungeError, ValueError):
+    """A rule returned NaN or another shape than it started with."""
+
+
+class BadPlan(ExpungeError, ValueError):
+    """Hyper-parameters that are out of range or cannot go together."""

@@ -1,0 +1,97 @@
+"""What is fixed before the records are seen (the learner), and what is kept beside them (the transcript)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from expunge.coupling import COUPLINGS
+from expunge.errors import BadPlan
+from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
+from expunge.passes import Rule
+from expunge.records import Query, Records, Share
+from expunge.rows import Path, Rows
+from expunge.schedules import Everyone, Schedule, Shuffled
+from expunge.selectors import SELECTORS
+from expunge.types import Array
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Everything that is fixed before the records are seen: the frozen plan of one learner.
+
+    ``sigma`` is the standard deviation of the noise; `expunge.accounting` gives it for a wanted ρ.
+    """
+
+    schedule: Schedule
+    query: Query
+    rule: Rule
+    mechanism: Mechanism = field(default_factory=SquareRoot)
+    sigma: float = 0.0
+    coupling: str = "joint"
+    selector: str | Callable[[Path], Array] = "tail"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma >= 0):
+            raise BadPlan(f"sigma={self.sigma!r}: give a finite number of at least 0 (0 means no noise).")
+        if self.coupling not in COUPLINGS:
+            raise BadPlan(f"coupling={self.coupling!r}: use one of {', '.join(COUPLINGS)}.")
+        if self.coupling == "sequential" and not self.mechanism.row_by_row:
+            raise BadPlan(
+                "coupling='sequential' with SquareRoot: every row sees every earlier step, so nearly every deletion "
+                "would replay (20 times as many at 1,024 steps). Use coupling='joint', or BinaryTree."
+            )
+        if self.coupling == "adaptive" and self.mechanism.prefix:
+            raise BadPlan(
+                "coupling='adaptive' needs Identity: its budget counts rows that see a record independently. "
+                "Use coupling='joint' for prefix sums."
+            )
+        if self.coupling == "adaptive" and self.schedule.ordered:
+            raise BadPlan("coupling='adaptive' needs a fixed number of steps: use Everyone or Scattered.")
+        if isinstance(self.selector, str) and self.selector not in SELECTORS:
+            raise BadPlan(f"selector={self.selector!r}: use one of {', '.join(SELECTORS)}, or a function of the path.")
+        if not (math.isfinite(self.query.bound) and self.query.bound > 0):
+            raise BadPlan(f"query.bound={self.query.bound!r}: declare a positive, finite bound.")
+
+    @classmethod
+    def of_the_paper(cls, query: Query, rule: Rule, sigma: float, **more: Any) -> Learner:
+        """Return the learner of Ullah & Arora (2023), its errors mended: TreeLearn and TreeUnlearn."""
+        return cls(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential", **more)
+
+    @property
+    def share(self) -> Share:
+        """How a step takes its records."""
+        unit = None
+        if isinstance(self.schedule, Everyone):
+            unit = 2.0 ** (math.ceil(math.log2(self.query.bound)) - self.schedule.bits)
+        return Share(self.schedule.rate, unit)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The state beside the records: for each step a row of sums P, of answers a, and the iterate after it."""
+
+    sums: Rows
+    answers: Rows
+    iterates: Rows
+    start: Array
+    """The iterate before the first step."""
+    assignment: Records
+    """Which records lie at which place: ``assignment.ids_at(place)``. It is kept with the records themselves."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.sums.shape[0]
+
+    @property
+    def path(self) -> Path:
+        """All iterates."""
+        return Path(self.start, self.iterates, self.steps)
+
+    def model(self, learner: Learner) -> Array:
+        """Return the model that the learner's selector makes of the iterates."""
+        select = SELECTORS[learner.selector] if isinstance(learner.selector, str) else learner.selector
+        return select(self.path)

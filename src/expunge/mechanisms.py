@@ -1,0 +1,370 @@
+"""Noise for running sums: how ξ, independent from step to step, becomes the noise N on the answers.
+
+A mechanism is a factorization ``B C = R`` of what is released (``R``: prefix sums, or the steps
+themselves). The noise on the answers is ``N = B ξ``, and a change of step τ by δ moves ξ by
+``C[:, τ] δ``. See docs/guarantee.md, "Mechanisms".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import scipy.fft
+from scipy.linalg import toeplitz
+
+from expunge.errors import BadPlan
+from expunge.types import Array, Ints
+
+DENSE_LIMIT = 128  # below this many steps a product with the matrix beats an FFT
+
+
+class Column(NamedTuple):
+    """The non-zero part of a column of C, and what a decision needs of it."""
+
+    rows: slice | Ints
+    weights: Array
+    probe: Array
+    """weights / scales²: its product with ξ is what the coin looks at."""
+    norm: float
+    """|weights / scales|: how far the column moves the noise, in units of σ."""
+
+
+class Mechanism(Protocol):
+    """What the engine asks of a mechanism; rows are numbered from 0."""
+
+    @property
+    def prefix(self) -> bool:
+        """Whether the answers are prefix sums (R lower triangular of ones) or the steps themselves (R = I)."""
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether the sequential coupling may be used: few rows of C see any one step."""
+
+    def scales(self, steps: int) -> Array:
+        """Return the standard deviation of each row of ξ, in units of σ."""
+
+    def column(self, step: int, steps: int) -> Column:
+        """Return column ``step`` of C, cut off after ``steps`` rows."""
+
+    def column_norms(self, steps: int) -> Array:
+        """Return |column / scales| for every column of C."""
+
+    def color(self, xi: Array) -> Array:
+        """Return N = B ξ."""
+
+    def whiten(self, noise: Array) -> Array:
+        """Return ξ = B⁻¹ N."""
+
+    def carry(self, noise: Array, step: int) -> Array:
+        """Return what the rows before ``step`` contribute to row ``step`` of N: N[step] = carry + ξ[step]."""
+
+
+def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, rng: np.random.Generator) -> Array:
+    """Draw the noise N of a whole run."""
+    if sigma == 0.0:
+        return np.zeros((steps, size))
+    xi = rng.standard_normal((steps, size))
+    xi *= (sigma * mechanism.scales(steps))[:, None]
+    return mechanism.color(xi)
+
+
+# --- the paper's binary tree --------------------------------------------------------------------
+
+
+def lowbit(t: int) -> int:
+    """Return the largest power of two that divides t.
+
+    >>> [lowbit(t) for t in range(1, 9)]
+    [1, 2, 1, 4, 1, 2, 1, 8]
+    """
+    return t & -t
+
+
+@lru_cache(maxsize=64)
+def _levels(steps: int) -> tuple[tuple[slice, slice], ...]:
+    """Return, from the highest node down, (rows of one height, the rows their sums continue)."""
+    pairs: list[tuple[slice, slice]] = []
+    size = 1
+    while size <= steps:
+        # nodes of this height end at t = size, 3 size, 5 size, … (1-based); all but the first continue t - size
+        pairs.append((slice(3 * size - 1, steps, 2 * size), slice(2 * size - 1, steps - size, 2 * size)))
+        size *= 2
+    return tuple(reversed(pairs))
+
+
+@lru_cache(maxsize=64)
+def _heights(steps: int) -> Ints:
+    t = np.arange(1, steps + 1, dtype=np.int64)
+    return np.log2(t & -t).astype(np.int64)
+
+
+class Node(NamedTuple):
+    """One noisy node of the paper's tree: the sum of the leaves it covers, and that sum with noise."""
+
+    total: Array
+    response: Array
+
+
+@dataclass
+class TreeNodes:
+    """The nodes of one tree, numbered by the time they are complete; filled by `BinaryTree.append`."""
+
+    size: int
+    totals: list[Array] = field(default_factory=list)
+    responses: list[Array] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.totals)
+
+
+@dataclass(frozen=True)
+class BinaryTree:
+    """The paper's binary tree as a Fenwick tree: node t covers the steps (t - lowbit(t), t].
+
+    ``shares`` says how much noise a node of height h carries, in units of σ: ``"uniform"`` 1;
+    ``"anytime"`` h + 1, so that κ ≤ π/√6 however long the tree grows; ``"halving"`` 2^h, the paper's
+    proposal for streams, kept for comparison; or a tuple of scales, the last of which repeats.
+
+    >>> BinaryTree().column(4, 8).rows.tolist()  # step 5 is covered by the nodes 5, 6 and 8
+    [4, 5, 7]
+    """
+
+    shares: str | tuple[float, ...] = "uniform"
+    prefix = True
+    row_by_row = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shares, str):
+            if self.shares not in ("uniform", "anytime", "halving"):
+                raise BadPlan(f"shares={self.shares!r}: use 'uniform', 'anytime', 'halving' or a tuple of scales.")
+        elif not self.shares or not all(np.isfinite(s) and s > 0 for s in self.shares):
+            raise BadPlan(f"shares={self.shares!r}: give at least one scale, all positive and finite.")
+
+    def scale(self, height: int) -> float:
+        """Return the noise of a node of this height, in units of σ."""
+        match self.shares:
+            case "uniform":
+                return 1.0
+            case "anytime":
+                return height + 1.0
+            case "halving":
+                return 2.0**height
+            case _:
+                return float(self.shares[min(height, len(self.shares) - 1)])
+
+    def scales(self, steps: int) -> Array:
+        """Return the noise of every node, in units of σ."""
+        if self.shares == "uniform":
+            return np.ones(steps)
+        by_height = np.array([self.scale(h) for h in range(max(steps, 1).bit_length())])
+        return by_height[_heights(steps)]
+
+    def path(self, step: int, steps: int) -> list[int]:
+        """Return the nodes that cover ``step``, in order of completion; at most ⌊log₂ steps⌋ + 1 of them."""
+        nodes = []
+        t = step + 1
+        while t <= steps:
+            nodes.append(t - 1)
+            t += lowbit(t)
+        return nodes
+
+    def column(self, step: int, steps: int) -> Column:
+        """Return column ``step`` of C: ones on the path."""
+        rows = self.path(step, steps)
+        weights = np.ones(len(rows))
+        if self.shares == "uniform":
+            return Column(np.array(rows, dtype=np.int64), weights, weights, len(rows) ** 0.5)
+        inverse = np.array([self.scale(lowbit(r + 1).bit_length() - 1) for r in rows]) ** -1.0
+        return Column(
+            np.array(rows, dtype=np.int64), weights, inverse**2, float(np.sqrt(np.sum(inverse**2, dtype=float)))
+        )
+
+    def column_norms(self, steps: int) -> Array:
+        """Return |column / scales| for every step."""
+        squares = np.zeros(steps)
+        node = self.scales(steps) ** -2.0
+        for end in range(steps, 0, -1):  # the path of t is t and the path of t + lowbit(t)
+            above = end + lowbit(end)
+            squares[end - 1] = node[end - 1] + (squares[above - 1] if above <= steps else 0.0)
+        return np.sqrt(squares)
+
+    def color(self, xi: Array) -> Array:
+        """Return N, row by row N_t = N_{t - lowbit(t)} + ξ_t, one vector operation a height."""
+        noise = xi.copy()
+        for rows, earlier in _levels(len(xi)):
+            noise[rows] += noise[earlier]
+        return noise
+
+    def whiten(self, noise: Array) -> Array:
+        """Return ξ_t = N_t - N_{t - lowbit(t)}."""
+        xi = noise.copy()
+        for rows, earlier in _levels(len(noise)):
+            xi[rows] -= noise[earlier]
+        return xi
+
+    def carry(self, noise: Array, step: int) -> Array:
+        """Return N_{t - lowbit(t)}."""
+        t = step + 1
+        before = t - lowbit(t)
+        return noise[before - 1] if before else np.zeros(noise.shape[1:])
+
+    # The operations of the paper's appendix, on the nodes themselves.
+
+    def append(self, nodes: TreeNodes, value: Array, noise: Array) -> None:
+        """Append a leaf; the node that it completes gets its sum and ``noise`` (the paper's Append)."""
+        t = len(nodes) + 1
+        total = np.array(value, dtype=float)
+        child = 1
+        while child < lowbit(t):  # the children of node t end at t - 1, t - 2, t - 4, …
+            total = nodes.totals[t - child - 1] + total
+            child *= 2
+        nodes.totals.append(total)
+        nodes.responses.append(total + noise)
+
+    def prefix_sum(self, nodes: TreeNodes, count: int) -> Array:
+        """Return the noisy sum of the first ``count`` leaves (the paper's GetPrefixSum)."""
+        answer = np.zeros(nodes.size)
+        while count:
+            answer = answer + nodes.responses[count - 1]
+            count -= lowbit(count)
+        return answer
+
+    def get(self, nodes: TreeNodes, step: int) -> Node:
+        """Return the node that is complete after ``step`` (the paper's Get)."""
+        return Node(nodes.totals[step], nodes.responses[step])
+
+    def set(self, nodes: TreeNodes, step: int, node: Node) -> None:
+        """Overwrite the node that is complete after ``step`` (the paper's Set)."""
+        nodes.totals[step], nodes.responses[step] = node
+
+
+# --- the square root ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _root(length: int, fall: float) -> Array:
+    """Return 1, (1 - fall), (1 - fall)(1 - fall/2), …: the coefficients of (1 - x)^(fall - 1)."""
+    k = np.arange(1, length)
+    coefficients = np.concatenate([[1.0], np.cumprod(1.0 - fall / k)])
+    coefficients.setflags(write=False)
+    return coefficients
+
+
+@lru_cache(maxsize=16)
+def _root_norms(length: int) -> Array:
+    return np.sqrt(np.cumsum(_root(length, 0.5) ** 2))
+
+
+@lru_cache(maxsize=16)
+def _matrix(steps: int, fall: float) -> Array:
+    return np.asarray(toeplitz(_root(steps, fall), np.zeros(steps)), dtype=float)
+
+
+@lru_cache(maxsize=16)
+def _spectrum(steps: int, fall: float) -> tuple[int, Array]:
+    length = int(scipy.fft.next_fast_len(2 * steps - 1, real=True))
+    return length, scipy.fft.rfft(_root(steps, fall), length)
+
+
+def _convolve(fall: float, x: Array) -> Array:
+    """Multiply by the lower triangular Toeplitz matrix of the coefficients."""
+    steps = len(x)
+    if steps <= DENSE_LIMIT:
+        return _matrix(steps, fall) @ x if steps else x.copy()
+    length, spectrum = _spectrum(steps, fall)
+    if x.ndim == 1:
+        return np.asarray(scipy.fft.irfft(scipy.fft.rfft(x, length) * spectrum, length)[:steps])
+    columns = scipy.fft.rfft(np.ascontiguousarray(x.T), length)
+    columns *= spectrum
+    return np.ascontiguousarray(scipy.fft.irfft(columns, length)[:, :steps].T)
+
+
+@dataclass(frozen=True)
+class SquareRoot:
+    """The square root of the prefix-sum matrix, B = C: about half the noise of the tree.
+
+    >>> round(float(SquareRoot().column_norms(1024)[0]), 2), round(float(BinaryTree().column_norms(1024)[0]), 2)
+    (1.81, 3.32)
+    """
+
+    prefix = True
+    row_by_row = False
+
+    def scales(self, steps: int) -> Array:
+        """Return ones: every row of ξ has standard deviation σ."""
+        return np.ones(steps)
+
+    def column(self, step: int, steps: int) -> Column:
+        """Return column ``step`` of C: the coefficients from the diagonal down."""
+        weights = _root(steps, 0.5)[: steps - step]
+        return Column(slice(step, steps), weights, weights, _root_norms(steps).item(steps - step - 1))
+
+    def column_norms(self, steps: int) -> Array:
+        """Return |column| for every step."""
+        return _root_norms(steps)[::-1].copy() if steps else np.zeros(0)
+
+    def color(self, xi: Array) -> Array:
+        """Return N = B ξ, by one product or FFT."""
+        return _convolve(0.5, xi)
+
+    def whiten(self, noise: Array) -> Array:
+        """Return ξ = B⁻¹ N, by one product or FFT."""
+        return _convolve(1.5, noise)
+
+    def carry(self, noise: Array, step: int) -> Array:
+        """Return -Σ_{s < t} b_{t-s} N_s with b the coefficients of B⁻¹."""
+        coefficients = _root(step + 1, 1.5)[1:]
+        return np.asarray(-(coefficients[::-1] @ noise[:step]))
+
+
+# --- linear queries -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Independent noise on every step: R = B = C = I, for linear queries."""
+
+    prefix = False
+    row_by_row = True
+
+    def scales(self, steps: int) -> Array:
+        """Return ones."""
+        return np.ones(steps)
+
+    def column(self, step: int, steps: int) -> Column:
+        """Return the unit column."""
+        one = np.ones(1)
+        return Column(slice(step, step + 1), one, one, 1.0)
+
+    def column_norms(self, steps: int) -> Array:
+        """Return ones."""
+        return np.ones(steps)
+
+    def color(self, xi: Array) -> Array:
+        """Return ξ."""
+        return xi.copy()
+
+    def whiten(self, noise: Array) -> Array:
+        """Return N."""
+        return noise.copy()
+
+    def carry(self, noise: Array, step: int) -> Array:
+        """Return zero: no row depends on earlier ones."""
+        return np.zeros(noise.shape[1:])
+
+
+def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:
+    """Return B and C as full matrices, for tests and drawings; the engine never builds them."""
+    b = mechanism.color(np.eye(steps))
+    c = np.zeros((steps, steps))
+    for step in range(steps):
+        column = mechanism.column(step, steps)
+        c[column.rows, step] = column.weights
+    return b, c
+
+
+MECHANISMS: Sequence[Mechanism] = (BinaryTree(), SquareRoot(), Identity())

@@ -1,0 +1,354 @@
+"""Records in memory, lying by place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from expunge.errors import BadRecords, DuplicateId, UnknownId
+from expunge.index import PlaceIndex, hashes
+from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns
+from expunge.patches import Patches
+from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, evaluate
+from expunge.rows import Path
+from expunge.schedules import Assignment, Edit, Entering, Schedule, joins
+from expunge.shelves import Shelves
+from expunge.types import AnyArray, Array, Batch, Ints, Keys
+
+
+class MemoryRecords:
+    """Records in memory: any number of columns, an id each, and (optionally) the subject each belongs to.
+
+    Without ids, records are numbered 0, 1, 2, …; without subjects, every record is its own.
+
+    >>> records = MemoryRecords((np.eye(3),), ids=["ann", "bob", "cy"])
+    >>> records.count
+    3
+    """
+
+    def __init__(self, columns: Sequence[Any], ids: Any = None, subjects: Any = None) -> None:
+        rows = as_columns(columns)
+        self.count = len(rows[0])
+        self._next_id = self.count if ids is None else None
+        own = np.arange(self.count) if ids is None else as_ids("ids", ids)
+        check_number("ids", own, self.count)
+        if ids is not None:
+            check_distinct(own, "ids must be unique (use subjects to group records)")
+        labels = [own]
+        if subjects is not None:
+            labels.append(as_ids("subjects", subjects))
+            check_number("subjects", labels[1], self.count)
+        self._has_subjects = subjects is not None
+        self._keyed = False
+        self._ordered = False
+        self._width = len(rows)
+        self._waiting: Batch | None = (*rows, *labels)
+        self._model: Batch = tuple([column[:0].copy() for column in self._waiting])
+        self._shelves: Shelves | None = None
+        self._index: PlaceIndex | None = None
+        self._subject_index: PlaceIndex | None = None
+        self._patches: Patches | None = None
+
+    # --- what is there ---
+
+    @property
+    def shelves(self) -> Shelves:
+        """The columns by place: the given ones, then ids, subjects and keys."""
+        if self._shelves is None:
+            raise BadRecords("records: not laid out yet; call learn() first.")
+        return self._shelves
+
+    def _labels(self, position: int, place: int) -> AnyArray:
+        shelves = self.shelves
+        return shelves.columns[position].block(place, shelves.lengths.item(place))
+
+    def ids_at(self, place: int) -> AnyArray:
+        """Return the ids of a place, in their order."""
+        return self._labels(self._width, place)
+
+    def keys_at(self, place: int) -> Keys:
+        """Return the keys of a place, in the same order."""
+        return self._labels(-1, place)
+
+    def batch_at(self, place: int) -> Batch:
+        """Return the columns of a place, in the same order."""
+        shelves = self.shelves
+        length = shelves.lengths.item(place)
+        return tuple([shelf.block(place, length) for shelf in shelves.columns[: self._width]])
+
+    @property
+    def index(self) -> PlaceIndex:
+        """The places by hashed id, built when first needed."""
+        if self._index is None:
+            self._index = self._indexed(self._width)
+        return self._index
+
+    @property
+    def _by_subject(self) -> PlaceIndex:
+        if self._subject_index is None:
+            self._subject_index = self._indexed(self._width + 1)
+        return self._subject_index
+
+    def _indexed(self, position: int) -> PlaceIndex:
+        shelves = self.shelves
+        full = np.flatnonzero(shelves.lengths)
+        labels = [self._labels(position, place) for place in full.tolist()]
+        all_labels = np.concatenate(labels) if labels else self._model[position]
+        return PlaceIndex(hashes(all_labels), np.repeat(full, shelves.lengths[full]))
+
+    def audit(self) -> list[str]:
+        """Name every record that the index and the shelves do not agree on."""
+        if self._index is None:
+            return []
+        known, where = self._index.entries()
+        fresh, lying = self._indexed(self._width).entries()
+        if np.array_equal(known, fresh) and np.array_equal(where, lying):
+            return []
+        problems = []
+        for place in np.flatnonzero(self.shelves.lengths).tolist():
+            ids = self.ids_at(place)
+            for record, hashed in zip(ids, hashes(ids).tolist(), strict=True):
+                if all(at != place for _, at in self._index.find(hashed)):
+                    problems.append(f"records: {record.item()!r} lies at place {place}, which the index does not know")
+        if len(known) > len(fresh) - len(problems):
+            gone = where[~np.isin(known, fresh)].tolist()
+            problems += [f"records: a record of place {place} is in the index, but not there" for place in gone]
+        return problems or ["records: the index and the records disagree"]
+
+    def nbytes(self) -> dict[str, int]:
+        """Return the size of the records' columns, and of all that is kept to find them."""
+        data = sum(shelf.buffer.nbytes for shelf in self.shelves.columns[: self._width])
+        indexes = (self._index, self._subject_index)
+        return {
+            "columns": data,
+            "index": self.shelves.nbytes - data + sum(index.nbytes for index in indexes if index is not None),
+        }
+
+    # --- laying out and looking up ---
+
+    def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
+        """Draw a place for every record and lay the records out; this can be done once."""
+        if self._waiting is None:
+            raise BadRecords("records: already laid out; learn(..., arranged=True) keeps their places.")
+        numbers = np.unique(self._waiting[-1], return_inverse=True)[1] if self._has_subjects else None
+        assignment = schedule.assign(self.count, numbers, rng)
+        self._keyed, self._ordered = assignment.keys is not None, schedule.ordered
+        columns = self._waiting if assignment.keys is None else (*self._waiting, assignment.keys)
+        self._model = tuple([column[:0].copy() for column in columns])
+        self._shelves = Shelves(columns, assignment.places, assignment.ranks, schedule.places_for(self.count))
+        self._waiting = None  # from here on the rows live on the shelves only
+        return assignment
+
+    def admit(self, query: Query, edit: Edit | None = None) -> None:
+        """Let the query check records before they take part."""
+        check = getattr(query, "admit", None)
+        rows = self._waiting if edit is None else edit.entering
+        if check is not None and rows:
+            check(rows[: self._width])
+
+    def locate(self, ids: AnyArray) -> Located:
+        """Return where records lie; raise `UnknownId` for the first that is not there."""
+        wanted = self._like("ids", as_ids("ids", ids), self._width)
+        if len(wanted) == 1:
+            return self._locate_one(wanted)
+        places = self.index.places(hashes(wanted))
+        slots = np.full(len(wanted), -1, dtype=np.int64)
+        order = np.argsort(places, kind="stable")
+        bounds = np.flatnonzero(np.diff(places[order], prepend=-2, append=-2)).tolist()
+        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+            members, place = order[begin:end], places.item(order.item(begin))
+            if place >= 0:
+                hit, slot = np.nonzero(wanted[members, None] == self.ids_at(place)[None, :])
+                slots[members[hit]] = slot
+        for j in np.flatnonzero(slots < 0).tolist():  # unknown, or another id has the same hash
+            found = self._locate_one(wanted[j : j + 1])
+            places[j], slots[j] = found.places.item(0), found.slots.item(0)
+        return Located(places, slots)
+
+    def _locate_one(self, wanted: AnyArray) -> Located:
+        for _, place in self.index.find(hashes(wanted).item(0)):
+            slots = np.flatnonzero(self.ids_at(place) == wanted[0])
+            if len(slots):
+                return Located(np.array([place]), slots)
+        raise UnknownId(f"ids: there is no record {wanted[0].item()!r}; it may have been deleted already.")
+
+    def _where(self, subject: Any, hashed: int) -> list[tuple[int, Ints]]:
+        """Return (place, slots) of all records of a subject."""
+        places = sorted({place for _, place in self._by_subject.find(hashed)})
+        found = [(place, np.flatnonzero(self._labels(self._width + 1, place) == subject)) for place in places]
+        return [(place, slots) for place, slots in found if len(slots)]
+
+    def ids_of(self, subjects: Any) -> AnyArray:
+        """Return the ids of all records of these subjects."""
+        if not self._has_subjects:
+            return as_ids("subjects", subjects)
+        wanted = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
+        check_distinct(wanted, "name each subject once")
+        found: list[AnyArray] = []
+        for subject, hashed in zip(wanted, hashes(wanted).tolist(), strict=True):
+            where = self._where(subject, hashed)
+            if not where:
+                raise UnknownId(f"subjects: there is no record of subject {subject.item()!r}.")
+            found.extend([self.ids_at(place)[slots] for place, slots in where])
+        return np.concatenate(found) if found else self._model[self._width]
+
+    def _like(self, name: str, given: AnyArray, position: int) -> AnyArray:
+        kind = self._model[position].dtype.kind
+        if len(given) and given.dtype.kind != kind:
+            wanted = "integers" if kind == "i" else "strings"
+            raise UnknownId(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
+        return given
+
+    # --- requests ---
+
+    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator) -> Edit:
+        """Check a request and turn it into an edit."""
+        match request:
+            case Delete():
+                if (request.ids is None) == (request.subjects is None):
+                    raise BadRecords("Delete: give either ids or subjects.")
+                located = self._locate_each(self.ids_of(request.subjects) if request.ids is None else request.ids)
+                return replace(schedule.delete(self.count, *located), removed=len(located.places))
+            case Replace():
+                located = self._locate_each(request.ids)
+                rows = match_columns(request.columns, self._model[: self._width])
+                check_number("ids", located.places, len(rows[0]))
+                labels = self.shelves.gather(*located)[self._width :]
+                number = len(located.places)
+                return Edit(
+                    *located, np.arange(number), entering=(*rows, *labels), removed=number, added=number
+                )  # fmt: skip
+            case Insert():
+                return self._insertion(schedule, request, rng)
+
+    def _locate_each(self, ids: Any) -> Located:
+        wanted = as_ids("ids", ids)
+        check_distinct(wanted, "name each record once")
+        return self.locate(wanted)
+
+    def _insertion(self, schedule: Schedule, request: Insert, rng: np.random.Generator) -> Edit:
+        rows = match_columns(request.columns, self._model[: self._width])
+        number = len(rows[0])
+        ids = self._new_ids(request.ids, number)
+        if (request.subjects is None) == self._has_subjects:
+            raise BadRecords("subjects: give them for all records or for none, as at the first fit.")
+        numbers, homes, keys = None, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
+        labels = [ids]
+        if request.subjects is not None:
+            subjects = self._like("subjects", as_ids("subjects", request.subjects), self._width + 1)
+            check_number("subjects", subjects, number)
+            names, numbers = np.unique(subjects, return_inverse=True)
+            homes, keys = self._homes(names)
+            labels.append(subjects)
+        entering = Entering(self.count, number, self.shelves.lengths, numbers, homes, keys)
+        edit = schedule.insert(entering, rng)
+        if edit.keys is not None:
+            labels.append(edit.keys)
+        return replace(edit, entering=(*rows, *labels), added=number)
+
+    def _new_ids(self, given: Any, number: int) -> AnyArray:
+        if given is None:
+            if self._next_id is None:
+                raise BadRecords("ids: this model's records have ids of their own; give one for each new record.")
+            return np.arange(self._next_id, self._next_id + number)
+        ids = self._like("ids", as_ids("ids", given), self._width) if self.count else as_ids("ids", given)
+        check_number("ids", ids, number)
+        check_distinct(ids, "give every record its own id")
+        if ids.dtype.kind == self._model[self._width].dtype.kind:
+            hashed = hashes(ids)
+            for j in np.flatnonzero(self.index.places(hashed) >= 0).tolist():
+                if any((self.ids_at(place) == ids[j]).any() for _, place in self.index.find(hashed.item(j))):
+                    raise DuplicateId(f"ids: {ids[j].item()!r} is already there; use replace, or give a new id.")
+        return ids
+
+    def _homes(self, names: AnyArray) -> tuple[Ints, Keys]:
+        """Return where subjects' records already lie (or -1), and with which key."""
+        homes = np.full(len(names), -1, dtype=np.int64)
+        keys = np.zeros(len(names), dtype=np.uint64)
+        for j, hashed in enumerate(hashes(names).tolist()):
+            for place, slots in self._where(names[j], hashed)[:1]:
+                homes[j] = place
+                if self._keyed:
+                    keys[j] = self.keys_at(place)[slots[0]]
+        return homes, keys
+
+    # --- sums and staged edits ---
+
+    def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what the records of a place contribute to a step."""
+        if self._patches is not None:
+            self._patches.at(place)
+        batch = self.batch_at(place)
+        if share.rate < 1.0:
+            batch = _joining(batch, self.keys_at(place), step, share.rate)
+        return evaluate(query, step, path, batch, share.unit)
+
+    def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what enters a place by the staged edit, minus what leaves it."""
+        patch = self._patches.at(place) if self._patches is not None else None
+        moved: Array | None = None
+        evaluations = above = 0
+        groups = () if patch is None else ((patch.incoming, False), (patch.dropped, True), (patch.overwritten, True))
+        for rows, leaving in groups:
+            if not rows:
+                continue
+            batch = rows[: self._width]
+            if share.rate < 1.0:
+                batch = _joining(batch, rows[-1], step, share.rate)
+            part = evaluate(query, step, path, batch, share.unit)
+            signed = -part.sum if leaving else part.sum
+            moved = signed if moved is None else moved + signed
+            evaluations += part.evaluations
+            above += part.above
+        return Total(np.zeros(query.size) if moved is None else moved, evaluations, above)
+
+    def stage(self, edit: Edit) -> None:
+        """Hold an edit ready; a place changes when a sum over it is first asked for, or at `commit`."""
+        if self._patches is not None:
+            raise BadRecords("records: another change is under way; commit it or roll it back first.")
+        if edit.entering:
+            self.shelves.admit(edit.entering, self.count == 0)
+        self._patches = Patches(self.shelves, edit)
+
+    def commit(self) -> None:
+        """Make the staged edit final."""
+        patches = self._patches
+        assert patches is not None
+        patches.finish()
+        edit = patches.edit
+        if edit.added == 0 or edit.removed == 0:  # a replacement leaves the indexes as they are
+            self._reindex(patches)
+        self.count += edit.added - edit.removed
+        if self._next_id is not None:
+            self._next_id += edit.added if edit.removed == 0 else 0
+        self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
+        if self._ordered:
+            self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
+        self._patches = None
+
+    def _reindex(self, patches: Patches) -> None:
+        for position, index in ((self._width, self._index), (self._width + 1, self._subject_index)):
+            if index is None:
+                continue
+            gone = [(place, patch.dropped) for place, patch in patches.by_place.items() if patch.dropped]
+            gone += [(place, patch.overwritten) for place, patch in patches.by_place.items() if patch.overwritten]
+            new = [(place, patch.incoming) for place, patch in patches.by_place.items() if patch.incoming]
+            for rows, change in ((gone, index.remove), (new, index.add)):
+                if rows:
+                    labels = [columns[position] for _, columns in rows]
+                    places = np.repeat([place for place, _ in rows], [len(label) for label in labels])
+                    change(hashes(np.concatenate(labels)), places)
+
+    def rollback(self) -> None:
+        """Forget the staged edit; every record is as before."""
+        if self._patches is not None:
+            self._patches.undo()
+            self._patches = None
+
+
+def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:
+    mask = joins(keys, step, rate)
+    return tuple([column[mask] for column in batch])

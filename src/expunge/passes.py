@@ -1,0 +1,446 @@
+"""The passes over the steps, as generators that ask for sums and go on: whoever holds the records answers.
+
+`forward` computes sums, answers and iterates from some step on. The three *reconciliations* (one for each
+coupling) walk along the stored path of a changed data set and either keep it or say from where, and with
+which noise, the forward pass replays it. Proofs: docs/guarantee.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from expunge.coupling import Bridge, Decision, pooled_projection, reflect, replay_probability
+from expunge.errors import BadContribution, BadIterate
+from expunge.mechanisms import Mechanism
+from expunge.records import Total
+from expunge.rows import Path, Rows
+from expunge.types import Array, Ints
+
+
+class Rule(Protocol):
+    """How the next iterate follows from the noisy answers: deterministic, so that it costs no privacy."""
+
+    @property
+    def start(self) -> Array:
+        """The first iterate."""
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the iterate after ``step``."""
+
+
+class Ask(NamedTuple):
+    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it."""
+
+    step: int
+    path: Path
+    total: bool
+    shift: bool
+
+
+class Reply(NamedTuple):
+    """The answer."""
+
+    total: Total | None
+    shift: Total | None
+
+
+class Staged(NamedTuple):
+    """New rows from step ``first`` on."""
+
+    first: int
+    sums: Array
+    answers: Array
+    iterates: Array
+
+
+Forward = Generator[Ask, Reply, Staged]
+
+
+class NoiseSource(Protocol):
+    """Where a forward pass gets the noise on its answers."""
+
+    def wants_shift(self, step: int) -> bool:
+        """Whether the noise of a step depends on what the edit changes there."""
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        """Return the noise on the answer of a step; asked once for each step, in order."""
+
+
+@dataclass
+class GivenNoise:
+    """Noise that is already there."""
+
+    noise: Array
+    offset: int = 0
+
+    def wants_shift(self, step: int) -> bool:
+        return False
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        return self.noise[step - self.offset]
+
+
+def forward(
+    rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
+    watch: Callable[[int], None] | None = None,
+) -> Forward:  # fmt: skip
+    """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones."""
+    first = path.made
+    start = rule.start
+    sums, answers = np.empty((steps - first, size)), np.empty((steps - first, size))
+    iterates = np.empty((steps - first, *start.shape))
+    path.staged = iterates
+    for step in range(first, steps):
+        reply = yield Ask(step, path, True, noise.wants_shift(step))
+        assert reply.total is not None
+        row = step - first
+        sums[row] = reply.total.sum
+        running = running + reply.total.sum if prefix else reply.total.sum
+        answer = running + noise.row(step, reply.shift)
+        answers[row] = answer
+        iterate = rule.step(step, path, answer)
+        if iterate.shape != start.shape or not np.isfinite(iterate).all():
+            raise BadIterate(
+                f"step {step}: the rule returned an iterate of shape {iterate.shape} (it starts with {start.shape}) "
+                "or with NaN or infinity. Take smaller steps, or check the rule."
+            )
+        iterates[row] = iterate
+        path.append(iterates[row])
+        if watch is not None:
+            watch(step + 1)
+    return Staged(first, sums, answers, iterates)
+
+
+# --- reconciliations --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reconciliation works on: the stored rows, before the change."""
+
+    mechanism: Mechanism
+    sigma: float
+    bound: float
+    start: Array
+    sums: Rows
+    answers: Rows
+    iterates: Rows
+    touched: list[int]
+    """The steps whose records change, ascending, below the horizon."""
+    horizon: int
+    """Coins look at rows below this one only."""
+    exact_sums: bool
+    """Whether sums lie on a grid, so that a kept sum can be changed by adding."""
+    rng: np.random.Generator
+
+    def path_to(self, step: int) -> Path:
+        """Return the stored iterates that step ``step`` could see."""
+        return Path(self.start, self.iterates, step)
+
+    def noise(self, stop: int) -> Array:
+        """Return the stored noise N = a - R P, rows below ``stop``."""
+        sums = self.sums[:stop]
+        return self.answers[:stop] - (np.cumsum(sums, axis=0) if self.mechanism.prefix else sums)
+
+    def ask(self, step: int) -> Ask:
+        """Ask for what the edit changes of a step along the stored path, and (if it must be) the new sum."""
+        return Ask(step, self.path_to(step), not self.exact_sums, True)
+
+
+@dataclass
+class Verdict:
+    """Which sums change while the path is kept, and from where on (and with which noise) it is replayed."""
+
+    sums: dict[int, Array] = field(default_factory=dict)
+    first: int | None = None
+    noise: NoiseSource | None = None
+    probabilities: list[float] = field(default_factory=list)
+
+    def keep(self, setting: Setting, step: int, reply: Reply) -> None:
+        """Take over the new sum of a step."""
+        assert reply.shift is not None
+        if reply.total is not None:
+            self.sums[step] = reply.total.sum
+        else:
+            self.sums[step] = setting.sums[step] + reply.shift.sum
+
+
+Reconciliation = Generator[Ask, Reply, Verdict]
+
+
+def noiseless(setting: Setting) -> Reconciliation:
+    """σ = 0: replay from the first step whose sum changes; no coins. (docs/guarantee.md#no-noise)"""
+    verdict = Verdict()
+    for step in setting.touched:
+        reply = yield setting.ask(step)
+        assert reply.shift is not None
+        if reply.shift.sum.any():
+            verdict.first = step
+            verdict.noise = _NoNoise(len(reply.shift.sum))
+            verdict.probabilities.append(1.0)
+            return verdict
+        verdict.keep(setting, step, reply)
+    return verdict
+
+
+@dataclass
+class _NoNoise:
+    size: int
+
+    def wants_shift(self, step: int) -> bool:
+        return False
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        return np.zeros(self.size)
+
+
+class _Coins:
+    """The coins of the joint coupling: each looks at all rows from its step to the horizon."""
+
+    GROUP = 32  # moves are applied to the noise this many at a time
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.xi: Array | None = None
+        if len(setting.touched) > 1 and setting.mechanism.prefix:
+            self.xi = setting.mechanism.whiten(setting.noise(setting.horizon))
+        self.pending: list[tuple[Array, Array]] = []
+
+    def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
+        """Decide about one step; return the decision and the probability that it would be a replay."""
+        setting = self.setting
+        column = setting.mechanism.column(step, setting.horizon)
+        distance = math.sqrt(shift @ shift) * column.norm / setting.sigma
+        if distance == 0.0:
+            decision = reflect(0.0, 0.0, setting.rng)
+        else:
+            projection = self._project(step, column.rows, column.probe, shift)
+            decision = reflect(distance, projection / (setting.sigma**2 * distance), setting.rng)
+        if self.xi is not None:
+            self._move(step, column.rows, column.weights, decision.move * shift)
+        return decision, replay_probability(distance)
+
+    def _project(self, step: int, rows: slice | Ints, probe: Array, shift: Array) -> float:
+        """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t², for the noise as moved so far."""
+        setting = self.setting
+        if not setting.mechanism.prefix:
+            return float((setting.answers[step] - setting.sums[step]) @ shift)
+        if self.xi is None:
+            along = setting.answers[: setting.horizon] @ shift
+            along -= np.cumsum(setting.sums[: setting.horizon] @ shift)
+            return float(probe @ setting.mechanism.whiten(along)[rows])
+        seen = probe @ self.xi[rows]
+        if self.pending:
+            columns = self.columns[step:, : len(self.pending)]
+            seen -= (probe @ columns) @ self.moves[: len(self.pending)]
+        return float(seen @ shift)
+
+    def _move(self, step: int, rows: slice | Ints, weights: Array, move: Array) -> None:
+        assert self.xi is not None
+        if not isinstance(rows, slice):
+            self.xi[rows] -= weights[:, None] * move
+            return
+        if not self.pending:
+            self.columns = np.zeros((self.setting.horizon, self.GROUP))
+            self.moves = np.zeros((self.GROUP, len(move)))
+        number = len(self.pending)
+        self.columns[rows, number] = weights
+        self.moves[number] = move
+        self.pending.append((weights, move))
+        if len(self.pending) == self.GROUP:
+            self.xi -= self.columns @ self.moves
+            self.pending.clear()
+
+
+def joint(setting: Setting) -> Reconciliation:
+    """Keep the whole remaining path, or reflect all of it: a coin at every touched step. (docs/guarantee.md#joint)"""
+    verdict = Verdict()
+    coins = _Coins(setting)
+    moved: Array | None = None  # how far the noise has moved on the rows from here on
+    for position, step in enumerate(setting.touched):
+        reply = yield setting.ask(step)
+        assert reply.shift is not None
+        shift = reply.shift.sum
+        decision, probability = coins.toss(step, shift)
+        verdict.probabilities.append(probability)
+        if setting.mechanism.prefix:
+            moved = decision.move * shift if moved is None else moved + decision.move * shift
+        else:
+            moved = decision.move * shift
+        if not decision.kept:
+            verdict.first = step
+            later = setting.touched[position + 1 :]
+            verdict.noise = _JointNoise(coins, setting.noise(setting.horizon), moved, step, frozenset(later))
+            return verdict
+        verdict.keep(setting, step, reply)
+    return verdict
+
+
+@dataclass
+class _JointNoise:
+    """The noise of a joint replay: coins go on at every later touched step, along the new path."""
+
+    coins: _Coins
+    noise: Array
+    moved: Array
+    first: int
+    later: frozenset[int]
+
+    def wants_shift(self, step: int) -> bool:
+        return step in self.later
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        prefix = self.coins.setting.mechanism.prefix
+        if shift is not None:
+            decision, _ = self.coins.toss(step, shift.sum)
+            self.moved = self.moved + decision.move * shift.sum if prefix else decision.move * shift.sum
+        elif not prefix and step > self.first:
+            return self.noise[step]
+        return self.noise[step] - self.moved
+
+
+def sequential(setting: Setting) -> Reconciliation:
+    """Keep or reflect row by row; after the first reflection no more coins. (docs/guarantee.md#sequential)"""
+    verdict = Verdict()
+    mechanism, horizon = setting.mechanism, setting.horizon
+    seen_by: dict[int, list[int]] = {}  # row -> the touched steps that it sees
+    for step in setting.touched:
+        rows = mechanism.column(step, horizon).rows
+        for row in range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist():
+            seen_by.setdefault(row, []).append(step)
+    noise = setting.noise(horizon)
+    scales = mechanism.scales(horizon)
+    shifts: dict[int, Array] = {}
+    moves = np.zeros_like(noise)
+    for row in sorted(seen_by):
+        if row in seen_by[row]:
+            reply = yield setting.ask(row)
+            assert reply.shift is not None
+            shifts[row] = reply.shift.sum
+        shift = sum((shifts[step] for step in seen_by[row]), np.zeros(noise.shape[1]))
+        length, scale = math.sqrt(shift @ shift), setting.sigma * scales.item(row)
+        decision = reflect(0.0, 0.0, setting.rng)
+        if length > 0.0:
+            xi = noise[row] - mechanism.carry(noise, row)
+            decision = reflect(length / scale, float(xi @ shift) / (scale * length), setting.rng)
+        verdict.probabilities.append(replay_probability(length / scale))
+        moves[row] = decision.move * shift
+        if not decision.kept:
+            verdict.first = row
+            verdict.noise = GivenNoise(noise - mechanism.color(moves))
+            return verdict
+        if row in shifts:
+            verdict.keep(setting, row, reply)
+    return verdict
+
+
+def adaptive(setting: Setting) -> Reconciliation:
+    """Decide once for all rows, within a budget fixed beforehand. (docs/guarantee.md#adaptive)"""
+    verdict = Verdict()
+    shifts: list[float] = []
+    projections: list[float] = []
+    budget = 0.0
+    first: int | None = None
+    for step in setting.touched:
+        reply = yield setting.ask(step)
+        assert reply.shift is not None
+        _check_within(reply.shift, step)
+        verdict.keep(setting, step, reply)
+        if reply.shift.evaluations == 0:
+            continue
+        first = step if first is None else first
+        budget += (reply.shift.evaluations * setting.bound / setting.sigma) ** 2
+        length = math.sqrt(reply.shift.sum @ reply.shift.sum)
+        if length > 0.0:
+            shifts.append(length / setting.sigma)
+            noise = setting.answers[step] - setting.sums[step]
+            projections.append(float(noise @ reply.shift.sum) / (setting.sigma * length))
+    if budget == 0.0:
+        return verdict
+    pooled = pooled_projection(shifts, projections, budget, setting.rng)
+    decision = reflect(math.sqrt(budget), pooled, setting.rng)
+    verdict.probabilities.append(replay_probability(math.sqrt(budget)))
+    if not decision.kept:
+        assert first is not None
+        verdict.first = first
+        verdict.sums = {step: row for step, row in verdict.sums.items() if step < first}
+        bridge = Bridge(-math.sqrt(budget) * pooled, budget)
+        verdict.noise = _BridgedNoise(setting, frozenset(setting.touched), bridge)
+    return verdict
+
+
+def _check_within(shift: Total, step: int) -> None:
+    if shift.above:
+        raise BadContribution(
+            f"step {step}: {shift.above} contributions are above the query's bound, which the adaptive coupling "
+            "relies on. Clip contributions to the bound, declare a larger one, or use the sequential coupling."
+        )
+
+
+@dataclass
+class _BridgedNoise:
+    """The noise of an adaptive replay: fresh, but for the part along the shift, which adds up to what is due."""
+
+    setting: Setting
+    touched: frozenset[int]
+    bridge: Bridge
+
+    def wants_shift(self, step: int) -> bool:
+        return step in self.touched
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        sigma, rng = self.setting.sigma, self.setting.rng
+        xi = sigma * rng.standard_normal(self.setting.sums.shape[1])
+        if shift is None:
+            return xi
+        _check_within(shift, step)
+        length = math.sqrt(shift.sum @ shift.sum)
+        if length > 0.0:
+            direction = shift.sum / length
+            x, self.bridge = self.bridge.cross(length / sigma, rng)
+            xi += (sigma * x - xi @ direction) * direction
+        return xi
+
+
+@dataclass
+class Tail:
+    """Noise of an ordered schedule: row ``horizon`` keeps its ξ, rows beyond get fresh ones.
+
+    (docs/guarantee.md#ordered-schedules)
+    """
+
+    setting: Setting
+    inner: NoiseSource | None
+    history: Array
+    """The new noise; rows below the first replayed one are filled in."""
+    xi_at_horizon: Array | None
+
+    def wants_shift(self, step: int) -> bool:
+        return self.inner is not None and step < self.setting.horizon and self.inner.wants_shift(step)
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        setting = self.setting
+        if step < setting.horizon:
+            assert self.inner is not None
+            self.history[step] = self.inner.row(step, shift)
+        elif setting.sigma == 0.0:
+            self.history[step] = 0.0
+        else:
+            xi = self.xi_at_horizon if step == setting.horizon else None
+            if xi is None:
+                scale = setting.sigma * setting.mechanism.scales(step + 1).item(step)
+                xi = scale * setting.rng.standard_normal(self.history.shape[1])
+            self.history[step] = setting.mechanism.carry(self.history, step) + xi
+        return self.history[step]
+
+
+RECONCILIATIONS: dict[str, Callable[[Setting], Reconciliation]] = {
+    "joint": joint,
+    "sequential": sequential,
+    "adaptive": adaptive,
+}

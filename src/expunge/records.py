@@ -1,0 +1,171 @@
+"""What the engine needs of a set of records, what it asks of them, and the requests that change them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from expunge.errors import BadContribution
+from expunge.rows import Path
+from expunge.schedules import Assignment, Edit, Schedule
+from expunge.types import AnyArray, Array, Batch, Ints
+
+
+class Query(Protocol):
+    """What a record contributes at a step: ``size`` numbers of norm at most ``bound``.
+
+    A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a faster way
+    to the sum of its contributions, and ``admit(batch)``, which raises if records are unfit to enter.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many numbers a record contributes."""
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a contribution; above it only the cost of a deletion is affected."""
+
+    def contributions(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return one row for each record of the batch."""
+
+
+class Total(NamedTuple):
+    """The sum of some records' contributions to a step."""
+
+    sum: Array
+    evaluations: int
+    above: int
+
+
+def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | None) -> Total:
+    """Sum what the records of a batch contribute; on a grid of ``unit`` the sum is exact in any order."""
+    number = len(batch[0])
+    if number == 0:
+        return Total(np.zeros(query.size), 0, 0)
+    fast = getattr(query, "total", None)
+    if unit is None and fast is not None:
+        summed, above = fast(step, path, batch)
+    else:
+        each = np.asarray(query.contributions(step, path, batch), dtype=float)
+        if each.shape != (number, query.size):
+            raise BadContribution(
+                f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
+                f"declares size={query.size}. Return one row of that many numbers for each record."
+            )
+        if unit is not None:
+            each = on_grid(each, unit, step)
+        above = int(np.count_nonzero(np.einsum("ij,ij->i", each, each) > (query.bound * (1 + 1e-12)) ** 2))
+        summed = np.add.reduce(each, axis=0)
+    if summed.shape != (query.size,):
+        raise BadContribution(
+            f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
+            "Return that many numbers at every step."
+        )
+    if not np.isfinite(summed).all():
+        raise BadContribution(
+            f"step {step}: the contributions of {number} records sum to NaN or infinity. "
+            "Check the records for NaN and the query for overflow."
+        )
+    return Total(summed, number, above)
+
+
+def on_grid(each: Array, unit: float, step: int) -> Array:
+    """Round towards zero to multiples of ``unit``, a power of two: norms do not grow, and sums are exact."""
+    rounded = np.trunc(each / unit) * unit
+    largest = float(np.abs(rounded).max())
+    if not math.isfinite(largest) or largest * len(each) >= unit * 2.0**53:
+        raise BadContribution(
+            f"step {step}: {len(each)} contributions of up to {largest:g} cannot be summed exactly on a grid of "
+            f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
+        )
+    return rounded
+
+
+class Located(NamedTuple):
+    """Where records lie."""
+
+    places: Ints
+    slots: Ints
+
+
+class Records(Protocol):
+    """Records by place. After `stage`, totals are as if the edit were done, until `commit` or `rollback`."""
+
+    @property
+    def count(self) -> int:
+        """How many records there are (staged edits do not count)."""
+
+    def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
+        """Lay the records out by place."""
+
+    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator) -> Edit:
+        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
+
+    def locate(self, ids: AnyArray) -> Located:
+        """Return where records lie; raise `UnknownId` for the first that is not there."""
+
+    def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what the records of a place contribute to a step."""
+
+    def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what enters a place by the staged edit, minus what leaves it."""
+
+    def stage(self, edit: Edit) -> None:
+        """Hold an edit ready."""
+
+    def commit(self) -> None:
+        """Make the staged edit final; what left is overwritten."""
+
+    def rollback(self) -> None:
+        """Forget the staged edit; every byte is as before."""
+
+    def admit(self, query: Query, edit: Edit | None = None) -> None:
+        """Let the query check records (those that enter, if there is an edit) before they take part."""
+
+    def ids_at(self, place: int) -> AnyArray:
+        """Return the ids of a place, in their order."""
+
+    def audit(self) -> list[str]:
+        """Name every disagreement between the records and what is kept to find them."""
+
+    def batch_at(self, place: int) -> Batch:
+        """Return the columns of a place, in the same order."""
+
+
+class Share(NamedTuple):
+    """How a step takes its records: the probability that each joins, and the grid that sums are exact on."""
+
+    rate: float
+    unit: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Delete:
+    """Take records out, by id or by subject."""
+
+    ids: Any = None
+    subjects: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Insert:
+    """Add records."""
+
+    columns: tuple[Any, ...]
+    ids: Any = None
+    subjects: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Replace:
+    """Give records new content; they keep their ids, subjects and places."""
+
+    columns: tuple[Any, ...]
+    ids: Any
+
+
+Request = Delete | Insert | Replace
