@@ -1,4 +1,4 @@
-"""Which place a record lies at: a hash table in two arrays, whose content depends on who is in it and nothing else.
+"""Where a record lies: a hash table in two arrays, whose content depends on who is in it and nothing else.
 
 Entries lie in order of their hash, each at the first free cell from its home on. So the table is a function of
 the set of its entries (and of its size): it cannot tell what was deleted, or in which order.
@@ -7,18 +7,18 @@ the set of its entries (and of its size): it cannot tell what was deleted, or in
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from expunge.schedules import mix
+from expunge.schedules import mix, mix_one
 from expunge.types import AnyArray, Ints, Keys
 
 EMPTY = -1
-Int32s = npt.NDArray[np.int32]
 
 
 def hashes(ids: AnyArray) -> Keys:
     """Hash ids to 64 bits; strings hash alike whatever the width of their array."""
     if ids.dtype.kind == "i":
+        if len(ids) == 1:
+            return np.array([mix_one(ids.item(0) % 2**64)], dtype=np.uint64)
         return mix(ids.view(np.uint64))
     letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
     state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
@@ -28,22 +28,19 @@ def hashes(ids: AnyArray) -> Keys:
     return state
 
 
-class PlaceIndex:
-    """From hashed ids to places."""
+class HashIndex:
+    """From hashed ids to where their records lie (any number of at least 0)."""
 
-    __slots__ = ("_hashes", "_places", "_shift", "count")
+    __slots__ = ("_hashes", "_shift", "_values", "count")
 
-    def __init__(self, hashed: Keys, places: Ints) -> None:
-        self._sort_and_fill(hashed, places.astype(np.int32))
-
-    def _sort_and_fill(self, hashed: Keys, places: Int32s) -> None:
+    def __init__(self, hashed: Keys, values: Ints) -> None:
         order = np.argsort(hashed)
         ordered = hashed[order]
-        if (ordered[1:] == ordered[:-1]).any():  # entries of one hash lie by place
-            order = np.lexsort((places, hashed))
-        self._fill(hashed[order], places[order])
+        if (ordered[1:] == ordered[:-1]).any():  # entries of one hash lie by value
+            order = np.lexsort((values, hashed))
+        self._fill(hashed[order], values[order])
 
-    def _fill(self, hashed: Keys, places: Int32s) -> None:
+    def _fill(self, hashed: Keys, values: Ints) -> None:
         """Build the table from entries in order of their hash."""
         self.count = len(hashed)
         bits = max((2 * self.count).bit_length(), 3)
@@ -51,110 +48,122 @@ class PlaceIndex:
         number = np.arange(self.count)
         home = (hashed >> np.uint64(self._shift)).astype(np.int64)
         cells = np.maximum.accumulate(home - number) + number
-        size = max(2**bits, int(cells[-1]) + 1 if self.count else 0) + 1
+        size = max(2**bits, int(cells[-1]) + 1 if self.count else 0) + 2
         self._hashes = np.zeros(size, dtype=np.uint64)
-        self._places = np.full(size, EMPTY, dtype=np.int32)
+        self._values = np.full(size, EMPTY, dtype=np.int64)
         self._hashes[cells] = hashed
-        self._places[cells] = places
+        self._values[cells] = values
 
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return self._hashes.nbytes + self._places.nbytes
+        return self._hashes.nbytes + self._values.nbytes
 
-    def find(self, hashed: int) -> list[tuple[int, int]]:
-        """Return (cell, place) of every entry with this hash."""
+    def entries(self) -> tuple[Keys, Ints]:
+        """Return all hashes and values, in order of the hashes."""
+        live = self._values != EMPTY
+        return self._hashes[live], self._values[live]
+
+    def _cell(self, hashed: int) -> int:
+        """Return the first cell with this hash, or the one where it would be."""
         cell = hashed >> self._shift
+        while self._values.item(cell) != EMPTY and self._hashes.item(cell) < hashed:
+            cell += 1
+        return cell
+
+    def find(self, hashed: int) -> list[int]:
+        """Return the values of all entries with this hash."""
+        cell = self._cell(hashed)
         found = []
-        while (place := self._places.item(cell)) != EMPTY:
-            here = self._hashes.item(cell)
-            if here == hashed:
-                found.append((cell, place))
-            elif here > hashed:
-                break
+        while self._hashes.item(cell) == hashed and (value := self._values.item(cell)) != EMPTY:
+            found.append(value)
             cell += 1
         return found
 
-    def places(self, hashed: Keys) -> Ints:
-        """Return the place of the first entry with each hash, or -1."""
-        if len(hashed) == 1:
-            found = self.find(hashed.item(0))
-            return np.array([found[0][1] if found else EMPTY])
-        result = np.full(len(hashed), EMPTY, dtype=np.int64)
-        active = np.arange(len(hashed))
+    def _first_cells(self, hashed: Keys) -> Ints:
+        """Return `_cell` for many."""
         cells = (hashed >> np.uint64(self._shift)).astype(np.int64)
+        active = np.arange(len(hashed))
         while len(active):
-            here, place = self._hashes[cells], self._places[cells]
-            wanted = hashed[active]
-            hit = (here == wanted) & (place != EMPTY)
-            result[active[hit]] = place[hit]
-            going = (place != EMPTY) & (here < wanted)
-            active, cells = active[going], cells[going] + 1
-        return result
+            here = cells[active]
+            active = active[(self._values[here] != EMPTY) & (self._hashes[here] < hashed[active])]
+            cells[active] += 1
+        return cells
 
-    def entries(self) -> tuple[Keys, Ints]:
-        """Return all hashes and places, in order of the hashes."""
-        live = self._places != EMPTY
-        return self._hashes[live], self._places[live].astype(np.int64)
+    def first(self, hashed: Keys) -> Ints:
+        """Return the value of the first entry with each hash, or -1."""
+        cells = self._first_cells(hashed)
+        return np.where(self._hashes[cells] == hashed, self._values[cells], EMPTY)
 
-    def remove(self, hashed: Keys, places: Ints) -> None:
-        """Take entries out."""
-        if len(hashed) * 64 > self.count:
-            self._refill_without(hashed, places)
-            return
-        for value, place in zip(hashed.tolist(), places.tolist(), strict=True):
-            self._remove_one(next(cell for cell, at in self.find(value) if at == place))
+    def _cells(self, hashed: Keys, values: Ints) -> Ints:
+        """Return the cells of entries that are there."""
+        cells = self._first_cells(hashed)
+        for j in np.flatnonzero(self._values[cells] != values).tolist():
+            while self._values.item(cells.item(j)) != values.item(j):
+                cells[j] += 1
+        return cells
+
+    def move(self, hashed: Keys, old: Ints, new: Ints) -> None:
+        """Change the values of entries."""
+        if len(hashed) == 1:
+            cell = self._cell(hashed.item(0))
+            if self._values.item(cell) == old.item(0) and self._hashes.item(cell + 1) != hashed.item(0):
+                self._values[cell] = new[0]
+                return
+        else:
+            cells = self._cells(hashed, old)
+            alone = (self._hashes[cells + 1] != hashed) & (self._hashes[np.maximum(cells - 1, 0)] != hashed)
+            if alone.all():
+                self._values[cells] = new
+                return
+        self.remove(hashed, old)
+        self.add(hashed, new)
+
+    def remove(self, hashed: Keys, values: Ints) -> None:
+        """Take entries out; later ones of their cluster move up."""
+        holes = np.sort(self._cells(hashed, values)) if len(hashed) > 1 else self._cells(hashed, values)
         self.count -= len(hashed)
-        if 8 * self.count < len(self._hashes):
-            self._fill(*self._raw())
+        while len(holes):  # from the back, so that no entry moves into a cell that is still to be emptied
+            near = np.diff(holes, append=np.int64(2**62)) < 256
+            self._shift_up(holes[~near])
+            holes = holes[near]
+        if 16 * self.count < len(self._hashes) - 16:
+            self._fill(*self.entries())
 
-    def _raw(self) -> tuple[Keys, Int32s]:
-        live = self._places != EMPTY
-        return self._hashes[live], self._places[live]
+    def _shift_up(self, holes: Ints) -> None:
+        while len(holes):
+            after = holes + 1
+            displaced = (self._values[after] != EMPTY) & (
+                (self._hashes[after] >> np.uint64(self._shift)).astype(np.int64) < after
+            )
+            done, going = holes[~displaced], holes[displaced]
+            self._hashes[done] = 0
+            self._values[done] = EMPTY
+            self._hashes[going] = self._hashes[going + 1]
+            self._values[going] = self._values[going + 1]
+            holes = going + 1
 
-    def _remove_one(self, cell: int) -> None:
-        following = cell + 1
-        while self._places.item(following) != EMPTY and self._hashes.item(following) >> self._shift < following:
-            following += 1
-        self._hashes[cell : following - 1] = self._hashes[cell + 1 : following]
-        self._places[cell : following - 1] = self._places[cell + 1 : following]
-        self._hashes[following - 1] = 0
-        self._places[following - 1] = EMPTY
-
-    def _refill_without(self, hashed: Keys, places: Ints) -> None:
-        have, at = self._raw()
-        leaving = np.zeros(len(have), dtype=bool)
-        first = np.searchsorted(have, hashed)
-        leaving[first[at[first] == places]] = True
-        if np.count_nonzero(leaving) < len(hashed):  # entries that share a hash: one by one
-            leaving[:] = False
-            for cell, place in zip(first.tolist(), places.tolist(), strict=True):
-                while leaving.item(cell) or at.item(cell) != place:
-                    cell += 1
-                leaving[cell] = True
-        self._fill(have[~leaving], at[~leaving])
-
-    def add(self, hashed: Keys, places: Ints) -> None:
+    def add(self, hashed: Keys, values: Ints) -> None:
         """Put entries in."""
         if len(hashed) * 64 > self.count or 2 * (self.count + len(hashed)) >= 2 ** (64 - self._shift):
-            have, at = self._raw()
-            self._sort_and_fill(np.concatenate([have, hashed]), np.concatenate([at, places.astype(np.int32)]))
+            have, at = self.entries()
+            self.__init__(np.concatenate([have, hashed]), np.concatenate([at, values]))  # type: ignore[misc]
             return
-        for value, place in zip(hashed.tolist(), places.tolist(), strict=True):
-            self._add_one(value, place)
+        for one, value in zip(hashed.tolist(), values.tolist(), strict=True):
+            self._add_one(one, value)
         self.count += len(hashed)
 
-    def _add_one(self, value: int, place: int) -> None:
-        cell = value >> self._shift
-        while self._places.item(cell) != EMPTY and (self._hashes.item(cell), self._places.item(cell)) < (value, place):
+    def _add_one(self, hashed: int, value: int) -> None:
+        cell = self._cell(hashed)
+        while self._hashes.item(cell) == hashed and EMPTY != self._values.item(cell) < value:
             cell += 1
         end = cell
-        while self._places.item(end) != EMPTY:
+        while self._values.item(end) != EMPTY:
             end += 1
-        if end + 1 >= len(self._places):  # keep one empty cell at the end
+        if end + 2 >= len(self._values):  # keep empty cells at the end
             self._hashes = np.concatenate([self._hashes, np.zeros(64, dtype=np.uint64)])
-            self._places = np.concatenate([self._places, np.full(64, EMPTY, dtype=np.int32)])
+            self._values = np.concatenate([self._values, np.full(64, EMPTY, dtype=np.int64)])
         self._hashes[cell + 1 : end + 1] = self._hashes[cell:end]
-        self._places[cell + 1 : end + 1] = self._places[cell:end]
-        self._hashes[cell] = value
-        self._places[cell] = place
+        self._values[cell + 1 : end + 1] = self._values[cell:end]
+        self._hashes[cell] = hashed
+        self._values[cell] = value

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from expunge.errors import BadRecords, DuplicateId, UnknownId
-from expunge.index import PlaceIndex, hashes
+from expunge.index import HashIndex, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns
 from expunge.patches import Patches
 from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, evaluate
 from expunge.rows import Path
-from expunge.schedules import Assignment, Edit, Entering, Schedule, joins
+from expunge.schedules import SLOT_BITS, SLOT_MASK, Assignment, Edit, Entering, Schedule, joins
 from expunge.shelves import Shelves
 from expunge.types import AnyArray, Array, Batch, Ints, Keys
 
@@ -48,8 +49,8 @@ class MemoryRecords:
         self._waiting: Batch | None = (*rows, *labels)
         self._model: Batch = tuple([column[:0].copy() for column in self._waiting])
         self._shelves: Shelves | None = None
-        self._index: PlaceIndex | None = None
-        self._subject_index: PlaceIndex | None = None
+        self._index: HashIndex | None = None
+        self._subject_index: HashIndex | None = None
         self._patches: Patches | None = None
 
     # --- what is there ---
@@ -80,43 +81,46 @@ class MemoryRecords:
         return tuple([shelf.block(place, length) for shelf in shelves.columns[: self._width]])
 
     @property
-    def index(self) -> PlaceIndex:
+    def index(self) -> HashIndex:
         """The places by hashed id, built when first needed."""
         if self._index is None:
-            self._index = self._indexed(self._width)
+            self._index = HashIndex(hashes(self._all_labels(self._width)), self._positions())
         return self._index
 
     @property
-    def _by_subject(self) -> PlaceIndex:
+    def _by_subject(self) -> HashIndex:
         if self._subject_index is None:
-            self._subject_index = self._indexed(self._width + 1)
+            places = np.repeat(np.arange(len(self.shelves)), self.shelves.lengths)
+            self._subject_index = HashIndex(hashes(self._all_labels(self._width + 1)), places)
         return self._subject_index
 
-    def _indexed(self, position: int) -> PlaceIndex:
-        shelves = self.shelves
-        full = np.flatnonzero(shelves.lengths)
-        labels = [self._labels(position, place) for place in full.tolist()]
-        all_labels = np.concatenate(labels) if labels else self._model[position]
-        return PlaceIndex(hashes(all_labels), np.repeat(full, shelves.lengths[full]))
+    def _all_labels(self, position: int) -> AnyArray:
+        """Return a column of ids or subjects, place by place."""
+        full = np.flatnonzero(self.shelves.lengths).tolist()
+        return np.concatenate([self._model[position], *(self._labels(position, place) for place in full)])
+
+    def _positions(self) -> Ints:
+        """Return where the records lie, place by place."""
+        lengths = self.shelves.lengths
+        places = np.repeat(np.arange(len(lengths)), lengths)
+        slots = np.arange(len(places)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return (places << SLOT_BITS) | slots
 
     def audit(self) -> list[str]:
         """Name every record that the index and the shelves do not agree on."""
         if self._index is None:
             return []
-        known, where = self._index.entries()
-        fresh, lying = self._indexed(self._width).entries()
-        if np.array_equal(known, fresh) and np.array_equal(where, lying):
-            return []
+        ids, positions = self._all_labels(self._width), self._positions()
+        hashed = hashes(ids)
         problems = []
-        for place in np.flatnonzero(self.shelves.lengths).tolist():
-            ids = self.ids_at(place)
-            for record, hashed in zip(ids, hashes(ids).tolist(), strict=True):
-                if all(at != place for _, at in self._index.find(hashed)):
-                    problems.append(f"records: {record.item()!r} lies at place {place}, which the index does not know")
-        if len(known) > len(fresh) - len(problems):
-            gone = where[~np.isin(known, fresh)].tolist()
-            problems += [f"records: a record of place {place} is in the index, but not there" for place in gone]
-        return problems or ["records: the index and the records disagree"]
+        for j in np.flatnonzero(self._index.first(hashed) != positions).tolist():
+            if positions.item(j) not in self._index.find(hashed.item(j)):
+                place = positions.item(j) >> 32
+                problems.append(f"records: {ids[j].item()!r} lies at place {place}, which the index does not know")
+        known, where = self._index.entries()
+        for position in where[~np.isin(known, hashed)].tolist():
+            problems.append(f"records: a record of place {position >> 32} is in the index, but not there")
+        return problems
 
     def nbytes(self) -> dict[str, int]:
         """Return the size of the records' columns, and of all that is kept to find them."""
@@ -138,7 +142,7 @@ class MemoryRecords:
         self._keyed, self._ordered = assignment.keys is not None, schedule.ordered
         columns = self._waiting if assignment.keys is None else (*self._waiting, assignment.keys)
         self._model = tuple([column[:0].copy() for column in columns])
-        self._shelves = Shelves(columns, assignment.places, assignment.ranks, schedule.places_for(self.count))
+        self._shelves = Shelves(columns, assignment.order, assignment.lengths)
         self._waiting = None  # from here on the rows live on the shelves only
         return assignment
 
@@ -154,30 +158,25 @@ class MemoryRecords:
         wanted = self._like("ids", as_ids("ids", ids), self._width)
         if len(wanted) == 1:
             return self._locate_one(wanted)
-        places = self.index.places(hashes(wanted))
-        slots = np.full(len(wanted), -1, dtype=np.int64)
-        order = np.argsort(places, kind="stable")
-        bounds = np.flatnonzero(np.diff(places[order], prepend=-2, append=-2)).tolist()
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
-            members, place = order[begin:end], places.item(order.item(begin))
-            if place >= 0:
-                hit, slot = np.nonzero(wanted[members, None] == self.ids_at(place)[None, :])
-                slots[members[hit]] = slot
-        for j in np.flatnonzero(slots < 0).tolist():  # unknown, or another id has the same hash
-            found = self._locate_one(wanted[j : j + 1])
-            places[j], slots[j] = found.places.item(0), found.slots.item(0)
+        positions = self.index.first(hashes(wanted))
+        places, slots = positions >> SLOT_BITS, positions & SLOT_MASK
+        there = positions >= 0
+        found = self.shelves.columns[self._width].gather(places[there], slots[there])
+        for j in np.append(np.flatnonzero(~there), np.flatnonzero(there)[found != wanted[there]]).tolist():
+            one = self._locate_one(wanted[j : j + 1])  # unknown, or another id has the same hash
+            places[j], slots[j] = one.places.item(0), one.slots.item(0)
         return Located(places, slots)
 
     def _locate_one(self, wanted: AnyArray) -> Located:
-        for _, place in self.index.find(hashes(wanted).item(0)):
-            slots = np.flatnonzero(self.ids_at(place) == wanted[0])
-            if len(slots):
-                return Located(np.array([place]), slots)
+        for position in self.index.find(hashes(wanted).item(0)):
+            place, slot = position >> 32, position & 0xFFFFFFFF
+            if self.ids_at(place)[slot] == wanted[0]:
+                return Located(np.array([place]), np.array([slot]))
         raise UnknownId(f"ids: there is no record {wanted[0].item()!r}; it may have been deleted already.")
 
     def _where(self, subject: Any, hashed: int) -> list[tuple[int, Ints]]:
         """Return (place, slots) of all records of a subject."""
-        places = sorted({place for _, place in self._by_subject.find(hashed)})
+        places = sorted(set(self._by_subject.find(hashed)))
         found = [(place, np.flatnonzero(self._labels(self._width + 1, place) == subject)) for place in places]
         return [(place, slots) for place, slots in found if len(slots)]
 
@@ -211,7 +210,7 @@ class MemoryRecords:
                 if (request.ids is None) == (request.subjects is None):
                     raise BadRecords("Delete: give either ids or subjects.")
                 located = self._locate_each(self.ids_of(request.subjects) if request.ids is None else request.ids)
-                return replace(schedule.delete(self.count, *located), removed=len(located.places))
+                return schedule.delete(self.shelves.lengths, *located)
             case Replace():
                 located = self._locate_each(request.ids)
                 rows = match_columns(request.columns, self._model[: self._width])
@@ -219,7 +218,9 @@ class MemoryRecords:
                 labels = self.shelves.gather(*located)[self._width :]
                 number = len(located.places)
                 return Edit(
-                    *located, np.arange(number), entering=(*rows, *labels), removed=number, added=number
+                    *located, np.arange(number), np.ones(number, dtype=bool),
+                    leave_places=located.places, leave_slots=located.slots,
+                    entering=(*rows, *labels), removed=number, added=number,
                 )  # fmt: skip
             case Insert():
                 return self._insertion(schedule, request, rng)
@@ -247,7 +248,7 @@ class MemoryRecords:
         edit = schedule.insert(entering, rng)
         if edit.keys is not None:
             labels.append(edit.keys)
-        return replace(edit, entering=(*rows, *labels), added=number)
+        return replace(edit, entering=(*rows, *labels))
 
     def _new_ids(self, given: Any, number: int) -> AnyArray:
         if given is None:
@@ -258,9 +259,9 @@ class MemoryRecords:
         check_number("ids", ids, number)
         check_distinct(ids, "give every record its own id")
         if ids.dtype.kind == self._model[self._width].dtype.kind:
-            hashed = hashes(ids)
-            for j in np.flatnonzero(self.index.places(hashed) >= 0).tolist():
-                if any((self.ids_at(place) == ids[j]).any() for _, place in self.index.find(hashed.item(j))):
+            for j in np.flatnonzero(self.index.first(hashes(ids)) >= 0).tolist():
+                with suppress(UnknownId):  # another id may have the same hash
+                    self._locate_one(ids[j : j + 1])
                     raise DuplicateId(f"ids: {ids[j].item()!r} is already there; use replace, or give a new id.")
         return ids
 
@@ -291,7 +292,7 @@ class MemoryRecords:
         patch = self._patches.at(place) if self._patches is not None else None
         moved: Array | None = None
         evaluations = above = 0
-        groups = () if patch is None else ((patch.incoming, False), (patch.dropped, True), (patch.overwritten, True))
+        groups = () if patch is None else ((patch.entering, False), (patch.leaving, True))
         for rows, leaving in groups:
             if not rows:
                 continue
@@ -319,28 +320,37 @@ class MemoryRecords:
         assert patches is not None
         patches.finish()
         edit = patches.edit
-        if edit.added == 0 or edit.removed == 0:  # a replacement leaves the indexes as they are
-            self._reindex(patches)
+        self._reindex(patches)
         self.count += edit.added - edit.removed
-        if self._next_id is not None:
-            self._next_id += edit.added if edit.removed == 0 else 0
-        self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
+        if edit.added and not edit.removed:
+            self._next_id = None if self._next_id is None else self._next_id + edit.added
+            self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
         if self._ordered:
             self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
         self._patches = None
 
     def _reindex(self, patches: Patches) -> None:
+        """Bring the indexes up to date: records that left, moved, or came."""
+        edit = patches.edit
+        if edit.added and edit.removed:  # a replacement: everyone stays where they are
+            return
+        at = (edit.put_places << SLOT_BITS) | edit.put_slots
+        moved = edit.put_sources < 0
+        came_from = -1 - edit.put_sources[moved]
+        was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
+        gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
         for position, index in ((self._width, self._index), (self._width + 1, self._subject_index)):
             if index is None:
                 continue
-            gone = [(place, patch.dropped) for place, patch in patches.by_place.items() if patch.dropped]
-            gone += [(place, patch.overwritten) for place, patch in patches.by_place.items() if patch.overwritten]
-            new = [(place, patch.incoming) for place, patch in patches.by_place.items() if patch.incoming]
-            for rows, change in ((gone, index.remove), (new, index.add)):
-                if rows:
-                    labels = [columns[position] for _, columns in rows]
-                    places = np.repeat([place for place, _ in rows], [len(label) for label in labels])
-                    change(hashes(np.concatenate(labels)), places)
+            values = [gone[: edit.removed], was, at[moved], at[~moved]]
+            if position > self._width:  # subjects are indexed by place
+                values = [value >> SLOT_BITS for value in values]
+            if edit.removed:
+                index.remove(hashes(patches.leave_rows[position][: edit.removed]), values[0])
+            if len(was):
+                index.move(hashes(patches.put_rows[position][moved]), values[1], values[2])
+            if edit.added:
+                index.add(hashes(patches.put_rows[position][~moved]), values[3])
 
     def rollback(self) -> None:
         """Forget the staged edit; every record is as before."""

@@ -29,20 +29,21 @@ class Rows(Protocol):
         """Name what changed other than through `write` and `resize`, or return None."""
 
 
-_ODD = np.uint64(1)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
+_ODD = np.uint64(1)
 
 
 def _weights(start: int, stop: int) -> Keys:
-    """Return an odd 64-bit weight for each position, so that no single flipped bit goes unnoticed."""
-    x = np.arange(start, stop, dtype=np.uint64)
-    x *= _STEP
-    x ^= x >> np.uint64(29)
-    x *= _MULTIPLIER
-    x ^= x >> np.uint64(32)
-    x |= _ODD
-    return x
+    """Return an odd 64-bit weight for each position, so that no flipped bit goes unnoticed."""
+    weights = np.arange(start, stop, dtype=np.uint64)
+    weights *= _STEP
+    weights |= _ODD
+    return weights
+
+
+def _halves(block: Array) -> Keys:
+    """Return the 32-bit halves of all numbers: small enough that a weighted sum tells which bit of which changed."""
+    return np.ascontiguousarray(block).view(np.uint32).ravel().astype(np.uint64)
 
 
 class ArrayRows:
@@ -61,13 +62,14 @@ class ArrayRows:
 
     def __init__(self, array: Array) -> None:
         self.array = np.ascontiguousarray(array)
-        self._checksum = self._sum(0, self.array)
+        self._checksum = self._sum(0, _halves(self.array))
 
-    def _sum(self, start: int, block: Array) -> int:
-        bits = np.ascontiguousarray(block).view(np.uint64).ravel()
-        first = start * self.array.shape[1]
-        bits = bits * _weights(first, first + len(bits))
-        return int(np.add.reduce(bits))
+    def _sum(self, start: int, halves: Keys) -> int:
+        """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``."""
+        first = 2 * start * self.array.shape[1]
+        weights = _weights(first, first + len(halves))
+        weights *= halves
+        return int(np.add.reduce(weights))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,12 +90,10 @@ class ArrayRows:
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
         old = self.array[start : start + len(block)]
-        new = np.ascontiguousarray(block)
-        difference = new.view(np.uint64).ravel() - np.ascontiguousarray(old).view(np.uint64).ravel()
-        first = start * self.array.shape[1]
-        difference *= _weights(first, first + len(difference))
-        self._checksum = (self._checksum + int(np.add.reduce(difference))) % 2**64
-        old[...] = new
+        difference = _halves(block)
+        difference -= _halves(old)
+        self._checksum = (self._checksum + self._sum(start, difference)) % 2**64
+        old[...] = block
 
     def resize(self, steps: int) -> None:
         """Drop rows at the end (overwriting them first) or add rows of zeros."""
@@ -106,16 +106,18 @@ class ArrayRows:
 
     def damage(self) -> str | None:
         """Name the bit that was flipped, or say that more than one was."""
-        difference = (self._sum(0, self.array) - self._checksum) % 2**64
+        difference = (self._sum(0, _halves(self.array)) - self._checksum) % 2**64
         if difference == 0:
             return None
-        width = self.array.shape[1]
-        weights = _weights(0, self.array.size)
-        for bit in range(64):
-            for changed in (difference, -difference % 2**64):
-                hit = np.flatnonzero(weights << np.uint64(bit) == np.uint64(changed))
-                if len(hit) == 1:
-                    return f"row {hit[0] // width}, column {hit[0] % width}: bit {bit} is flipped"
+        bit = (difference & -difference).bit_length() - 1  # weights are odd
+        mask = np.uint64(2 ** (64 - bit) - 1)
+        weights = _weights(0, 2 * self.array.size) & mask
+        for change in (difference >> bit, (-difference % 2**64) >> bit):
+            hit = np.flatnonzero(weights == np.uint64(change) & mask).tolist()
+            if len(hit) == 1 and bit < 32:
+                number, half = divmod(hit[0], 2)
+                row, column = divmod(number, self.array.shape[1])
+                return f"row {row}, column {column}: bit {bit + 32 * half} is flipped"
         return "more than one bit has changed"
 
 

@@ -7,42 +7,52 @@ Proofs that every edit keeps the law: docs/guarantee.md, "Schedules".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from expunge.errors import BadPlan
-from expunge.types import Batch, Ints, Keys
+from expunge.types import Batch, Ints, Keys, Mask
 
+SLOT_BITS = np.int64(32)
+SLOT_MASK = np.int64(2**32 - 1)
 NONE: Ints = np.zeros(0, dtype=np.int64)
-NO_KEYS: Keys = np.zeros(0, dtype=np.uint64)
+NOT_ANY: Mask = np.zeros(0, dtype=bool)
+MINUS_ONE: Ints = np.array([-1])
+NOT_ONE: Mask = np.zeros(1, dtype=bool)
 
 
 class Assignment(NamedTuple):
-    """Where each record lies at first: its place, its rank (records of one place lie by rank), its key."""
+    """Where the records lie at first."""
 
-    places: Ints
-    ranks: Ints | None
+    order: Ints
+    """The records' numbers, place by place."""
+    lengths: Ints
+    """How many lie at each place."""
     keys: Keys | None
+    """A key for each record, where the schedule has them."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of the records, place by place: first rows are put into slots, then slots are closed up.
+    """A change of the records: rows are put into slots, then the ends of some places are dropped.
 
     ``put_sources`` says which row goes into a slot: j ≥ 0 the j-th entering record, -1 - j the record that
-    lay at ``moved_places[j], moved_slots[j]``. Dropped slots are those of the old layout.
+    lay at ``moved_places[j], moved_slots[j]``. ``put_enters`` marks the rows that come from outside the place.
+    ``leave_places, leave_slots`` are the rows that leave their place, first those that leave for good.
     """
 
     put_places: Ints = field(default_factory=lambda: NONE)
     put_slots: Ints = field(default_factory=lambda: NONE)
     put_sources: Ints = field(default_factory=lambda: NONE)
+    put_enters: Mask = field(default_factory=lambda: NOT_ANY)
     moved_places: Ints = field(default_factory=lambda: NONE)
     moved_slots: Ints = field(default_factory=lambda: NONE)
     drop_places: Ints = field(default_factory=lambda: NONE)
     drop_slots: Ints = field(default_factory=lambda: NONE)
+    leave_places: Ints = field(default_factory=lambda: NONE)
+    leave_slots: Ints = field(default_factory=lambda: NONE)
     keys: Keys | None = None
     """Keys of the entering records, where the schedule has them."""
     entering: Batch = ()
@@ -51,10 +61,86 @@ class Edit:
     added: int = 0
 
     def places(self) -> Ints:
-        """Return the places that change, ascending."""
-        if len(self.put_places) == 0 and len(self.drop_places) == 1:
-            return self.drop_places
-        return np.unique(np.concatenate([self.put_places, self.drop_places]))
+        """Return the places whose records change, ascending."""
+        if len(self.leave_places) + len(self.put_places) <= 2 and len(self.leave_places) == 1:
+            return np.unique(np.append(self.leave_places, self.put_places[self.put_enters]))
+        return np.unique(np.concatenate([self.put_places[self.put_enters], self.leave_places]))
+
+
+def _close_up(lengths: Ints, places: Ints, slots: Ints) -> Edit:
+    """Fill the holes among the first n - k slots of each place, in order, with the survivors of its last k."""
+    number = len(places)
+    if number == 1:
+        last = lengths[places] - 1
+        if last.item(0) == slots.item(0):
+            return Edit(
+                drop_places=places, drop_slots=slots, leave_places=places, leave_slots=slots, removed=1
+            )  # fmt: skip
+        return Edit(places, slots, MINUS_ONE, NOT_ONE, places, last, places, last, places, slots, removed=1)
+    taken = np.bincount(places, minlength=len(lengths))
+    touched = np.flatnonzero(taken)
+    left = lengths - taken
+    tail_places = np.repeat(touched, taken[touched])
+    within = np.arange(number) - np.repeat(np.cumsum(taken[touched]) - taken[touched], taken[touched])
+    tail_slots = left[tail_places] + within
+    gone = np.sort((places << SLOT_BITS) | slots)
+    holes = gone[(gone & SLOT_MASK) < left[gone >> SLOT_BITS]]
+    tails = (tail_places << SLOT_BITS) | tail_slots
+    movers = tails[~np.isin(tails, gone, assume_unique=True)]
+    return Edit(
+        holes >> SLOT_BITS, holes & SLOT_MASK, -1 - np.arange(len(holes)), np.zeros(len(holes), dtype=bool),
+        movers >> SLOT_BITS, movers & SLOT_MASK, tail_places, tail_slots, places, slots, removed=number,
+    )  # fmt: skip
+
+
+def _let_in(lengths: Ints, places: Ints, rng: np.random.Generator) -> Edit:
+    """Give each newcomer a uniform slot among the n + 1 of its place; the one displaced goes last."""
+    order = np.argsort(places, kind="stable")
+    in_order = places[order]
+    last = np.empty_like(places)
+    last[order] = lengths[in_order] + np.arange(len(places)) - np.searchsorted(in_order, in_order)
+    drawn = rng.integers(last + 1) if len(last) else last
+    content: dict[tuple[int, int], int] = {}  # slot -> newcomer j, or -1 - old slot
+    for j, (place, end, slot) in enumerate(zip(places.tolist(), last.tolist(), drawn.tolist(), strict=True)):
+        if slot != end:
+            content[place, end] = content.get((place, slot), -1 - slot)
+        content[place, slot] = j
+    targets = sorted(content)
+    sources = [content[target] for target in targets]
+    moved = [(place, -1 - source) for (place, _), source in zip(targets, sources, strict=True) if source < 0]
+    numbers = {position: -1 - k for k, position in enumerate(moved)}
+    put_sources = [
+        source if source >= 0 else numbers[target[0], -1 - source]
+        for target, source in zip(targets, sources, strict=True)
+    ]
+    at, came = _pairs(targets), _pairs(moved)
+    from_outside = np.array(put_sources, dtype=np.int64) >= 0
+    return Edit(
+        at[:, 0], at[:, 1], np.array(put_sources, dtype=np.int64), from_outside, came[:, 0], came[:, 1],
+        added=len(places),
+    )  # fmt: skip
+
+
+def _pairs(positions: list[tuple[int, int]]) -> Ints:
+    return np.array(positions, dtype=np.int64).reshape(-1, 2)
+
+
+def _cut(edit: Edit, batch: int) -> Edit:
+    """Turn an edit of one long place into one of places of ``batch`` records each."""
+    put, moved, drop = edit.put_slots, edit.moved_slots, edit.drop_slots
+    put_places, moved_places = put // batch, moved // batch
+    old = edit.put_sources < 0
+    origin = moved_places[-1 - edit.put_sources[old]]
+    crossing = put_places[old] != origin
+    enters = ~old
+    enters[old] = crossing
+    crossed = moved[-1 - edit.put_sources[old]][crossing]
+    leave = np.concatenate([edit.leave_slots, crossed])
+    return replace(
+        edit, put_places=put_places, put_slots=put % batch, put_enters=enters,
+        moved_places=moved_places, moved_slots=moved % batch, drop_places=drop // batch, drop_slots=drop % batch,
+        leave_places=leave // batch, leave_slots=leave % batch,
+    )  # fmt: skip
 
 
 class Schedule(Protocol):
@@ -87,8 +173,8 @@ class Schedule(Protocol):
     def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
         """Draw where ``count`` records lie; records of one subject number go together."""
 
-    def delete(self, count: int, places: Ints, slots: Ints) -> Edit:
-        """Return the edit that takes out the records lying there."""
+    def delete(self, lengths: Ints, places: Ints, slots: Ints) -> Edit:
+        """Return the edit that takes out the records lying there; ``lengths`` counts the records of each place."""
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
         """Draw where the entering records go."""
@@ -111,7 +197,7 @@ class Entering(NamedTuple):
     """For each subject number its records' key, where it has a home."""
 
 
-def joins(keys: Keys, step: int, rate: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def joins(keys: Keys, step: int, rate: float) -> Mask:
     """Say which keys take part in a step: independently with probability ``rate``, the same at every call."""
     return mix(keys + np.uint64((step * 0x9E3779B97F4A7C15) % 2**64)) < np.uint64(min(int(rate * 2.0**64), 2**64 - 1))
 
@@ -125,26 +211,26 @@ def mix(x: Keys) -> Keys:
     return x
 
 
+def mix_one(x: int) -> int:
+    """Scramble one 64-bit number, as `mix` does."""
+    for _ in range(2):
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        x = x ^ (x >> 31)
+    return x
+
+
 def _whole(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise BadPlan(f"{name}={value!r}: give a whole number of at least 1.")
-
-
-def _append(places: Ints, lengths: Ints, keys: Keys | None) -> Edit:
-    """Return the edit that puts the j-th entering record at the end of ``places[j]``."""
-    order = np.argsort(places, kind="stable")
-    in_order = places[order]
-    first = np.searchsorted(in_order, in_order, side="left")
-    slots = np.empty_like(places)
-    slots[order] = lengths[in_order] + np.arange(len(places)) - first
-    return Edit(put_places=places, put_slots=slots, put_sources=np.arange(len(places)), keys=keys)
 
 
 @dataclass(frozen=True)
 class Scattered:
     """Each subject is sent to a place drawn uniformly and independently, and stays there in every epoch.
 
-    Deleting removes a record and moves no other; the law of the rest does not know that it was there.
+    Within a place records lie in uniformly random order, so that a hole can be filled by the last of them. No
+    record changes its place when another is deleted: the law of the rest does not know that it was there.
     """
 
     places: int
@@ -176,24 +262,29 @@ class Scattered:
         return (places[None, :] + self.places * np.arange(self.epochs)[:, None]).ravel()
 
     def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
-        """Draw a place for each subject; in a place, records lie in order of arrival."""
+        """Draw a place for each subject, and an order within each place."""
+        shuffled = rng.permutation(count)
         if subjects is None:
-            return Assignment(rng.integers(self.places, size=count), None, None)
-        homes = rng.integers(self.places, size=int(subjects.max(initial=-1)) + 1)
-        return Assignment(homes[subjects], None, None)
+            places = rng.integers(self.places, size=count)
+        else:
+            homes = rng.integers(self.places, size=int(subjects.max(initial=-1)) + 1)
+            places = homes[subjects[shuffled]]
+        small = places.astype(np.uint16) if self.places <= 2**16 else places
+        order = shuffled[np.argsort(small, kind="stable")]
+        return Assignment(order, np.bincount(places, minlength=self.places), None)
 
-    def delete(self, count: int, places: Ints, slots: Ints) -> Edit:
-        """Close up the slots; nothing else moves."""
-        return Edit(drop_places=places, drop_slots=slots)
+    def delete(self, lengths: Ints, places: Ints, slots: Ints) -> Edit:
+        """Fill each place's holes from its end."""
+        return _close_up(lengths, places, slots)
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
-        """Append each record at its subject's place, drawn if the subject is new."""
+        """Let each record in at its subject's place, drawn if the subject is new."""
         if entering.subjects is None:
             places = rng.integers(self.places, size=entering.number)
         else:
             drawn = rng.integers(self.places, size=len(entering.home_places))
             places = np.where(entering.home_places >= 0, entering.home_places, drawn)[entering.subjects]
-        return _append(places, entering.lengths, None)
+        return _let_in(entering.lengths, places, rng)
 
 
 @dataclass(frozen=True)
@@ -237,25 +328,26 @@ class Everyone:
         return None if self.rate == 1.0 else rng.integers(2**64, size=number, dtype=np.uint64)
 
     def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
-        """Draw a key for each subject (if the rate is below 1)."""
+        """Draw an order, and a key for each subject (if the rate is below 1)."""
         keys = self._keys(count if subjects is None else int(subjects.max(initial=-1)) + 1, rng)
         if keys is not None and subjects is not None:
             keys = keys[subjects]
-        return Assignment(np.zeros(count, dtype=np.int64), None, keys)
+        return Assignment(rng.permutation(count), np.array([count]), keys)
 
-    def delete(self, count: int, places: Ints, slots: Ints) -> Edit:
-        """Close up the slots."""
-        return Edit(drop_places=places, drop_slots=slots)
+    def delete(self, lengths: Ints, places: Ints, slots: Ints) -> Edit:
+        """Fill the holes from the end."""
+        return _close_up(lengths, places, slots)
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
-        """Append the records, each with its subject's key."""
+        """Let the records in, each with its subject's key."""
         if entering.subjects is None:
             keys = self._keys(entering.number, rng)
         else:
             keys = self._keys(len(entering.home_places), rng)
             if keys is not None:
                 keys = np.where(entering.home_places >= 0, entering.home_keys, keys)[entering.subjects]
-        return _append(np.zeros(entering.number, dtype=np.int64), entering.lengths, keys)
+        edit = _let_in(entering.lengths, np.zeros(entering.number, dtype=np.int64), rng)
+        return replace(edit, keys=keys)
 
 
 @dataclass(frozen=True)
@@ -286,32 +378,17 @@ class _Ordered:
         """Return the places that are still steps."""
         return places[places < steps]
 
-    def delete(self, count: int, places: Ints, slots: Ints) -> Edit:
+    def delete(self, lengths: Ints, places: Ints, slots: Ints) -> Edit:
         """Fill the holes among the first n - k positions, in order, with the survivors of the last k."""
         positions = places * self.batch + slots
-        left = count - len(positions)
-        tail = np.arange(left, count)
-        holes = np.sort(positions[positions < left])
-        movers = np.setdiff1d(tail, positions, assume_unique=True)
-        return Edit(
-            put_places=holes // self.batch,
-            put_slots=holes % self.batch,
-            put_sources=-1 - np.arange(len(holes)),
-            moved_places=movers // self.batch,
-            moved_slots=movers % self.batch,
-            drop_places=tail // self.batch,
-            drop_slots=tail % self.batch,
-        )
+        total = lengths.sum(keepdims=True)
+        return _cut(_close_up(total, np.zeros_like(positions), positions), self.batch)
 
-    def _put(self, targets: Sequence[int], sources: Sequence[int], moved: Sequence[int]) -> Edit:
-        at, came = np.array(targets, dtype=np.int64), np.array(moved, dtype=np.int64)
-        return Edit(
-            put_places=at // self.batch,
-            put_slots=at % self.batch,
-            put_sources=np.array(sources, dtype=np.int64),
-            moved_places=came // self.batch,
-            moved_slots=came % self.batch,
-        )
+    def _assignment(self, order: Ints) -> Assignment:
+        lengths = np.full(self.steps(len(order)), self.batch)
+        if len(lengths):
+            lengths[-1] = len(order) - self.batch * (len(lengths) - 1)
+        return Assignment(order, lengths, None)
 
 
 @dataclass(frozen=True)
@@ -320,23 +397,12 @@ class Shuffled(_Ordered):
 
     def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
         """Draw a uniform permutation."""
-        positions = rng.permutation(count)
-        return Assignment(positions // self.batch, positions, None)
+        return self._assignment(rng.permutation(count))
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
         """Give each newcomer a uniform position among n + 1; the one displaced goes last."""
-        content: dict[int, int] = {}  # position -> entering record j, or -1 - old position
-        for j in range(entering.number):
-            last = entering.count + j
-            position = int(rng.integers(last + 1))
-            if position != last:
-                content[last] = content.get(position, -1 - position)
-            content[position] = j
-        targets = sorted(content)
-        moved = [-1 - content[t] for t in targets if content[t] < 0]
-        numbers = {position: -1 - k for k, position in enumerate(moved)}
-        sources = [content[t] if content[t] >= 0 else numbers[-1 - content[t]] for t in targets]
-        return self._put(targets, sources, moved)
+        edit = _let_in(np.array([entering.count]), np.zeros(entering.number, dtype=np.int64), rng)
+        return _cut(edit, self.batch)
 
 
 @dataclass(frozen=True)
@@ -349,10 +415,11 @@ class Arrival(_Ordered):
 
     def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
         """Keep the order of arrival."""
-        positions = np.arange(count)
-        return Assignment(positions // self.batch, positions, None)
+        return self._assignment(np.arange(count))
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
         """Append to the open last step."""
-        targets = range(entering.count, entering.count + entering.number)
-        return self._put(targets, range(entering.number), [])
+        number = entering.number
+        at = np.arange(entering.count, entering.count + number)
+        edit = Edit(np.zeros_like(at), at, np.arange(number), np.ones(number, dtype=bool), added=number)
+        return _cut(edit, self.batch)

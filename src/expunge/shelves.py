@@ -22,10 +22,11 @@ def _aligned(elements: int, dtype: np.dtype[np.generic]) -> AnyArray:
 class Shelf:
     """One column: ``width`` numbers a record, the records of a place side by side."""
 
-    __slots__ = ("buffer", "dtype", "flat", "offsets", "tail", "used", "width")
+    __slots__ = ("blank", "buffer", "dtype", "flat", "offsets", "tail", "used", "width")
 
     def __init__(self, column: AnyArray) -> None:
         self.dtype = column.dtype
+        self.blank = np.zeros((), dtype=self.dtype)
         self.tail = column.shape[1:]
         self.width = int(np.prod(self.tail, dtype=np.int64))
         self.flat = column.ndim == 1
@@ -72,6 +73,7 @@ class Shelf:
         inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         rows = self.buffer[np.repeat(self.offsets, lengths) + inside].astype(dtype)
         self.dtype = dtype
+        self.blank = np.zeros((), dtype=dtype)
         room = self.room(capacities)
         self.offsets = np.cumsum(room) - room
         self.used = int(room.sum())
@@ -94,34 +96,10 @@ class Shelf:
             self.buffer = larger
         old = self.block(place, length)
         kept = old.copy()
-        old[...] = np.zeros((), dtype=self.dtype)
+        old[...] = self.blank
         self.offsets[place] = self.used
         self.used += room
         self.block(place, length)[...] = kept
-
-    def close(self, place: int, length: int, slots: list[int]) -> None:
-        """Take rows out of a place; the later ones move up, and what they leave is overwritten."""
-        start, width = self.offsets.item(place), self.width
-        buffer = self.buffer
-        target = slots[0]
-        for position, slot in enumerate(slots):
-            stop = slots[position + 1] if position + 1 < len(slots) else length
-            moving = stop - slot - 1
-            if moving:
-                at = start + target * width
-                source = start + (slot + 1) * width
-                buffer[at : at + moving * width] = buffer[source : source + moving * width]
-            target += moving
-        buffer[start + target * width : start + length * width] = np.zeros((), dtype=self.dtype)
-
-    def reopen(self, place: int, length: int, slots: list[int], rows: AnyArray) -> None:
-        """Undo `close`: put rows back where they were; ``length`` counts them."""
-        remaining = self.block(place, length - len(slots)).copy()
-        block = self.block(place, length)
-        stay = np.ones(length, dtype=bool)
-        stay[slots] = False
-        block[stay] = remaining
-        block[slots] = rows
 
 
 class Shelves:
@@ -129,16 +107,9 @@ class Shelves:
 
     __slots__ = ("capacities", "columns", "lengths")
 
-    def __init__(self, columns: Batch, places: Ints, ranks: Ints | None, count: int) -> None:
-        lengths = np.bincount(places, minlength=count).astype(np.int64)
-        starts = np.cumsum(lengths) - lengths
-        if ranks is None:
-            small = places.astype(np.uint16) if count <= 65536 else places
-            order = np.argsort(small, kind="stable")
-        else:
-            order = np.empty(len(ranks), dtype=np.int64)
-            order[ranks] = np.arange(len(ranks))
+    def __init__(self, columns: Batch, order: Ints, lengths: Ints) -> None:
         self.columns = [Shelf(column) for column in columns]
+        starts = np.cumsum(lengths) - lengths
         for shelf, column in zip(self.columns, columns, strict=True):
             shelf.lay(column, order, lengths, starts)
         self.lengths = lengths
@@ -191,18 +162,10 @@ class Shelves:
         for shelf, column in zip(self.columns, rows, strict=True):
             shelf.block(place, needed)[length:] = column
 
-    def close(self, place: int, slots: list[int]) -> None:
-        """Take rows out of a place."""
-        length = self.lengths.item(place)
-        for shelf in self.columns:
-            shelf.close(place, length, slots)
-        self.lengths[place] = length - len(slots)
-
-    def reopen(self, place: int, slots: list[int], rows: Batch) -> None:
-        """Undo `close`."""
-        length = self.lengths.item(place) + len(slots)
-        for shelf, column in zip(self.columns, rows, strict=True):
-            shelf.reopen(place, length, slots, column)
+    def truncate(self, place: int, length: int) -> None:
+        """Drop the rows of a place from ``length`` on, and overwrite them."""
+        for column, shelf in zip(self.block(place), self.columns, strict=True):
+            column[length:] = shelf.blank
         self.lengths[place] = length
 
     @property

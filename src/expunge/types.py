@@ -10,6 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 Batch = tuple[AnyArray, ...]
 """The columns of some records, one array each, equally long."""
