@@ -121,14 +121,29 @@ class HashIndex:
 
     def remove(self, hashed: Keys, values: Ints) -> None:
         """Take entries out; later ones of their cluster move up."""
-        holes = np.sort(self._cells(hashed, values)) if len(hashed) > 1 else self._cells(hashed, values)
         self.count -= len(hashed)
+        if len(hashed) == 1:
+            self._remove_one(hashed.item(0), values.item(0))
+            return
+        holes = np.sort(self._cells(hashed, values))
         while len(holes):  # from the back, so that no entry moves into a cell that is still to be emptied
             near = np.diff(holes, append=np.int64(2**62)) < 256
             self._shift_up(holes[~near])
             holes = holes[near]
         if 16 * self.count < len(self._hashes) - 16:
             self._fill(*self.entries())
+
+    def _remove_one(self, hashed: int, value: int) -> None:
+        cell = self._cell(hashed)
+        while self._values.item(cell) != value:
+            cell += 1
+        end = cell + 1
+        while self._values.item(end) != EMPTY and self._hashes.item(end) >> self._shift < end:
+            end += 1
+        self._hashes[cell : end - 1] = self._hashes[cell + 1 : end]
+        self._values[cell : end - 1] = self._values[cell + 1 : end]
+        self._hashes[end - 1] = 0
+        self._values[end - 1] = EMPTY
 
     def _shift_up(self, holes: Ints) -> None:
         while len(holes):

@@ -277,7 +277,7 @@ def _convolve(fall: float, x: Array) -> Array:
         return _matrix(steps, fall) @ x if steps else x.copy()
     length, spectrum = _spectrum(steps, fall)
     if x.ndim == 1:
-        return np.asarray(scipy.fft.irfft(scipy.fft.rfft(x, length) * spectrum, length)[:steps])
+        return np.fft.irfft(np.fft.rfft(x, length) * spectrum, length)[:steps]
     columns = scipy.fft.rfft(np.ascontiguousarray(x.T), length)
     columns *= spectrum
     return np.ascontiguousarray(scipy.fft.irfft(columns, length)[:, :steps].T)

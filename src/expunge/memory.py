@@ -334,6 +334,8 @@ class MemoryRecords:
         edit = patches.edit
         if edit.added and edit.removed:  # a replacement: everyone stays where they are
             return
+        if self._index is None and self._subject_index is None:
+            return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots
         moved = edit.put_sources < 0
         came_from = -1 - edit.put_sources[moved]

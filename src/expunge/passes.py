@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from expunge.coupling import Bridge, Decision, pooled_projection, reflect, replay_probability
+from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
 from expunge.errors import BadContribution, BadIterate
-from expunge.mechanisms import Mechanism
+from expunge.mechanisms import Column, Mechanism
 from expunge.records import Total
 from expunge.rows import Path, Rows
-from expunge.types import Array, Ints
+from expunge.types import Array
 
 
 class Rule(Protocol):
@@ -202,59 +202,85 @@ class _NoNoise:
 class _Coins:
     """The coins of the joint coupling: each looks at all rows from its step to the horizon."""
 
-    GROUP = 32  # moves are applied to the noise this many at a time
-
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.xi: Array | None = None
-        if len(setting.touched) > 1 and setting.mechanism.prefix:
+        self.many = len(setting.touched) > 1 and setting.mechanism.prefix
+        if self.many:
             self.xi = setting.mechanism.whiten(setting.noise(setting.horizon))
-        self.pending: list[tuple[Array, Array]] = []
+            self.waiting = setting.touched
+            self.group: _Group | None = None
 
     def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
         """Decide about one step; return the decision and the probability that it would be a replay."""
         setting = self.setting
         column = setting.mechanism.column(step, setting.horizon)
         distance = math.sqrt(shift @ shift) * column.norm / setting.sigma
-        if distance == 0.0:
-            decision = reflect(0.0, 0.0, setting.rng)
-        else:
-            projection = self._project(step, column.rows, column.probe, shift)
-            decision = reflect(distance, projection / (setting.sigma**2 * distance), setting.rng)
-        if self.xi is not None:
-            self._move(step, column.rows, column.weights, decision.move * shift)
+        decision = KEPT
+        seen = self._seen(step, column) if self.many else None
+        if distance > 0.0:
+            along = self._along(step, column, shift) if seen is None else float(seen @ shift)
+            decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
+        if self.many:
+            self._move(column, decision.move * shift)
         return decision, replay_probability(distance)
 
-    def _project(self, step: int, rows: slice | Ints, probe: Array, shift: Array) -> float:
-        """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t², for the noise as moved so far."""
+    def _along(self, step: int, column: Column, shift: Array) -> float:
+        """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t² for the stored noise."""
         setting = self.setting
         if not setting.mechanism.prefix:
             return float((setting.answers[step] - setting.sums[step]) @ shift)
-        if self.xi is None:
-            along = setting.answers[: setting.horizon] @ shift
-            along -= np.cumsum(setting.sums[: setting.horizon] @ shift)
-            return float(probe @ setting.mechanism.whiten(along)[rows])
-        seen = probe @ self.xi[rows]
-        if self.pending:
-            columns = self.columns[step:, : len(self.pending)]
-            seen -= (probe @ columns) @ self.moves[: len(self.pending)]
-        return float(seen @ shift)
+        along = setting.answers[: setting.horizon] @ shift
+        along -= np.cumsum(setting.sums[: setting.horizon] @ shift)
+        return float(column.probe @ setting.mechanism.whiten(along)[column.rows])
 
-    def _move(self, step: int, rows: slice | Ints, weights: Array, move: Array) -> None:
-        assert self.xi is not None
-        if not isinstance(rows, slice):
-            self.xi[rows] -= weights[:, None] * move
-            return
-        if not self.pending:
-            self.columns = np.zeros((self.setting.horizon, self.GROUP))
-            self.moves = np.zeros((self.GROUP, len(move)))
-        number = len(self.pending)
-        self.columns[rows, number] = weights
-        self.moves[number] = move
-        self.pending.append((weights, move))
-        if len(self.pending) == self.GROUP:
-            self.xi -= self.columns @ self.moves
-            self.pending.clear()
+    def _seen(self, step: int, column: Column) -> Array:
+        """Return Σ_t C[t,τ] ξ_t / scale_t² for the noise as moved so far."""
+        if not isinstance(column.rows, slice):
+            return column.probe @ self.xi[column.rows]
+        if self.group is None or self.group.full:
+            if self.group is not None:
+                self.group.apply(self.xi)
+            steps, self.waiting = self.waiting[: _Group.SIZE], self.waiting[_Group.SIZE :]
+            self.group = _Group(self.setting, steps, self.xi)
+        return self.group.seen()
+
+    def _move(self, column: Column, move: Array) -> None:
+        if isinstance(column.rows, slice):
+            assert self.group is not None
+            self.group.move(move)
+        else:
+            self.xi[column.rows] -= column.weights[:, None] * move
+
+
+class _Group:
+    """Some touched steps in a row: what their coins see is computed at once, their moves are applied at once."""
+
+    SIZE = 64
+
+    def __init__(self, setting: Setting, steps: list[int], xi: Array) -> None:
+        self.first = steps[0]
+        self.columns = np.zeros((setting.horizon - self.first, len(steps)))
+        for number, step in enumerate(steps):
+            self.columns[step - self.first :, number] = setting.mechanism.column(step, setting.horizon).weights
+        self.views = self.columns.T @ xi[self.first :]
+        self.overlaps = self.columns.T @ self.columns
+        self.moves = np.zeros((len(steps), xi.shape[1]))
+        self.made = 0
+
+    @property
+    def full(self) -> bool:
+        return self.made == len(self.moves)
+
+    def seen(self) -> Array:
+        made = self.made
+        return np.asarray(self.views[made] - self.overlaps[made, :made] @ self.moves[:made])
+
+    def move(self, move: Array) -> None:
+        self.moves[self.made] = move
+        self.made += 1
+
+    def apply(self, xi: Array) -> None:
+        xi[self.first :] -= self.columns @ self.moves
 
 
 def joint(setting: Setting) -> Reconciliation:
@@ -324,7 +350,7 @@ def sequential(setting: Setting) -> Reconciliation:
             shifts[row] = reply.shift.sum
         shift = sum((shifts[step] for step in seen_by[row]), np.zeros(noise.shape[1]))
         length, scale = math.sqrt(shift @ shift), setting.sigma * scales.item(row)
-        decision = reflect(0.0, 0.0, setting.rng)
+        decision = KEPT
         if length > 0.0:
             xi = noise[row] - mechanism.carry(noise, row)
             decision = reflect(length / scale, float(xi @ shift) / (scale * length), setting.rng)

@@ -23,8 +23,8 @@ class Patch:
     entering: Batch
     leaving: Batch
     """The rows that change place: what the sums of the place gain and lose."""
-    before: tuple[int, Batch, Batch] | None = None
-    """The length, the overwritten rows and the dropped rows; None while the patch is not done."""
+    before: int | None = None
+    """How many rows there were; None while the patch is not done."""
 
 
 class Patches:
@@ -93,25 +93,17 @@ class Patches:
         return patch
 
     def _do(self, place: int, patch: Patch) -> None:
-        shelves = self.shelves
-        block = shelves.block(place)
-        length = len(block[0])
+        block = self.shelves.block(place)
+        patch.before = length = len(block[0])
         slots = patch.slots
         inside = len(slots) if not slots or slots[-1] < length else sum(slot < length for slot in slots)
-        overwritten: Batch = ()
-        if inside:
-            overwritten = tuple([column[slots[:inside]] for column in block])
-        dropped: Batch = ()
-        if patch.dropped:
-            dropped = tuple([column[length - patch.dropped :].copy() for column in block])
-        patch.before = (length, overwritten, dropped)
         if inside:
             for column, new in zip(block, patch.rows, strict=True):
                 column[slots[:inside]] = new[:inside]
         if inside < len(slots):
-            shelves.extend(place, tuple([column[inside:] for column in patch.rows]))
+            self.shelves.extend(place, tuple([column[inside:] for column in patch.rows]))
         if patch.dropped:
-            shelves.truncate(place, length - patch.dropped)
+            self.shelves.truncate(place, length - patch.dropped)
 
     def finish(self) -> None:
         """Do what has not been done yet."""
@@ -120,16 +112,24 @@ class Patches:
                 self._do(place, patch)
 
     def undo(self) -> None:
-        """Put every byte back."""
-        for place, patch in self.by_place.items():
-            if patch.before is None:
-                continue
-            length, overwritten, dropped = patch.before
-            if dropped:
-                self.shelves.extend(place, dropped)
-            if overwritten:
-                slots = patch.slots[: len(overwritten[0])]
-                for column, old in zip(self.shelves.block(place), overwritten, strict=True):
-                    column[slots] = old
-            self.shelves.truncate(place, length)
-        self.shelves.resize(self.places_before)
+        """Put every byte back: the rows that left or moved are all that was overwritten."""
+        edit, shelves = self.edit, self.shelves
+        done = {place for place, patch in self.by_place.items() if patch.before is not None}
+        for place in done:
+            before = self.by_place[place].before
+            assert before is not None
+            shelves.truncate(place, min(before, shelves.lengths.item(place)))
+            shelves.lengths[place] = before
+        moved = edit.put_sources < 0
+        back = -1 - edit.put_sources[moved]
+        self._restore(done, edit.leave_places, edit.leave_slots, self.leave_rows)
+        self._restore(
+            done, edit.moved_places[back], edit.moved_slots[back], tuple([column[moved] for column in self.put_rows])
+        )
+        shelves.resize(self.places_before)
+
+    def _restore(self, done: set[int], places: Ints, slots: Ints, rows: Batch) -> None:
+        for j, (place, slot) in enumerate(zip(places.tolist(), slots.tolist(), strict=True)):
+            if place in done:
+                for column, old in zip(self.shelves.block(place), rows, strict=True):
+                    column[slot] = old[j]
