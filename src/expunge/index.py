@@ -105,27 +105,27 @@ class HashIndex:
 
     def move(self, hashed: Keys, old: Ints, new: Ints) -> None:
         """Change the values of entries."""
-        if len(hashed) == 1:
-            cell = self._cell(hashed.item(0))
-            if self._values.item(cell) == old.item(0) and self._hashes.item(cell + 1) != hashed.item(0):
-                self._values[cell] = new[0]
-                return
+        cells = self._cells(hashed, old)
+        alone = (self._hashes[cells + 1] != hashed) & (self._hashes[np.maximum(cells - 1, 0)] != hashed)
+        self._values[cells[alone]] = new[alone]
+        if not alone.all():  # entries of one hash lie by value
+            self.remove(hashed[~alone], old[~alone])
+            self.add(hashed[~alone], new[~alone])
+
+    def move_one(self, hashed: int, old: int, new: int) -> None:
+        """Change the value of an entry."""
+        cell = self._cell(hashed)
+        if self._values.item(cell) == old and self._hashes.item(cell + 1) != hashed:
+            self._values[cell] = new
         else:
-            cells = self._cells(hashed, old)
-            alone = (self._hashes[cells + 1] != hashed) & (self._hashes[np.maximum(cells - 1, 0)] != hashed)
-            if alone.all():
-                self._values[cells] = new
-                return
-        self.remove(hashed, old)
-        self.add(hashed, new)
+            self.remove_one(hashed, old)
+            self._add_one(hashed, new)
+            self.count += 1
 
     def remove(self, hashed: Keys, values: Ints) -> None:
         """Take entries out; later ones of their cluster move up."""
-        self.count -= len(hashed)
-        if len(hashed) == 1:
-            self._remove_one(hashed.item(0), values.item(0))
-            return
         holes = np.sort(self._cells(hashed, values))
+        self.count -= len(hashed)
         while len(holes):  # from the back, so that no entry moves into a cell that is still to be emptied
             near = np.diff(holes, append=np.int64(2**62)) < 256
             self._shift_up(holes[~near])
@@ -133,7 +133,8 @@ class HashIndex:
         if 16 * self.count < len(self._hashes) - 16:
             self._fill(*self.entries())
 
-    def _remove_one(self, hashed: int, value: int) -> None:
+    def remove_one(self, hashed: int, value: int) -> None:
+        """Take an entry out."""
         cell = self._cell(hashed)
         while self._values.item(cell) != value:
             cell += 1
@@ -144,6 +145,7 @@ class HashIndex:
         self._values[cell : end - 1] = self._values[cell + 1 : end]
         self._hashes[end - 1] = 0
         self._values[end - 1] = EMPTY
+        self.count -= 1
 
     def _shift_up(self, holes: Ints) -> None:
         while len(holes):

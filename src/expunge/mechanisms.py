@@ -59,6 +59,9 @@ class Mechanism(Protocol):
     def whiten(self, noise: Array) -> Array:
         """Return ξ = B⁻¹ N."""
 
+    def pull(self, step: int, steps: int) -> Array:
+        """Return B⁻ᵀ probe of column ``step``: its product with N is what the coin of that step looks at."""
+
     def carry(self, noise: Array, step: int) -> Array:
         """Return what the rows before ``step`` contribute to row ``step`` of N: N[step] = carry + ξ[step]."""
 
@@ -206,6 +209,16 @@ class BinaryTree:
             xi[rows] -= noise[earlier]
         return xi
 
+    def pull(self, step: int, steps: int) -> Array:
+        """Return the weights of N: each node on the path, minus the one that it continues."""
+        column = self.column(step, steps)
+        pulled = np.zeros(steps)
+        pulled[column.rows] += column.probe
+        ends = np.asarray(column.rows) + 1
+        before = ends - (ends & -ends)
+        np.subtract.at(pulled, before[before > 0] - 1, column.probe[before > 0])
+        return pulled
+
     def carry(self, noise: Array, step: int) -> Array:
         """Return N_{t - lowbit(t)}."""
         t = step + 1
@@ -277,10 +290,17 @@ def _convolve(fall: float, x: Array) -> Array:
         return _matrix(steps, fall) @ x if steps else x.copy()
     length, spectrum = _spectrum(steps, fall)
     if x.ndim == 1:
-        return np.fft.irfft(np.fft.rfft(x, length) * spectrum, length)[:steps]
+        return np.asarray(scipy.fft.irfft(scipy.fft.rfft(x, length) * spectrum, length)[:steps])
     columns = scipy.fft.rfft(np.ascontiguousarray(x.T), length)
     columns *= spectrum
     return np.ascontiguousarray(scipy.fft.irfft(columns, length)[:, :steps].T)
+
+
+@lru_cache(maxsize=1024)
+def _pulled(step: int, steps: int) -> Array:
+    column = np.zeros(steps)
+    column[step:] = _root(steps, 0.5)[: steps - step]
+    return _convolve(1.5, column[::-1])[::-1].copy()  # the transpose of a Toeplitz matrix, read backwards
 
 
 @dataclass(frozen=True)
@@ -314,6 +334,10 @@ class SquareRoot:
     def whiten(self, noise: Array) -> Array:
         """Return ξ = B⁻¹ N, by one product or FFT."""
         return _convolve(1.5, noise)
+
+    def pull(self, step: int, steps: int) -> Array:
+        """Return B⁻ᵀ C e_τ; the most recent ones are remembered, since they depend on nothing else."""
+        return _pulled(step, steps)
 
     def carry(self, noise: Array, step: int) -> Array:
         """Return -Σ_{s < t} b_{t-s} N_s with b the coefficients of B⁻¹."""
@@ -351,6 +375,12 @@ class Identity:
     def whiten(self, noise: Array) -> Array:
         """Return N."""
         return noise.copy()
+
+    def pull(self, step: int, steps: int) -> Array:
+        """Return the unit vector."""
+        pulled = np.zeros(steps)
+        pulled[step] = 1.0
+        return pulled
 
     def carry(self, noise: Array, step: int) -> Array:
         """Return zero: no row depends on earlier ones."""

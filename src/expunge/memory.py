@@ -336,6 +336,14 @@ class MemoryRecords:
             return
         if self._index is None and self._subject_index is None:
             return
+        if edit.within_a_place and self._subject_index is None and self._index is not None:
+            base = edit.leave_places.item(0) << 32
+            slot = edit.leave_slots.item(0)
+            self._index.remove_one(hashes(patches.leave_rows[self._width]).item(0), base | slot)
+            if patches.put_rows:
+                mover = hashes(patches.put_rows[self._width]).item(0)
+                self._index.move_one(mover, base | edit.moved_slots.item(0), base | slot)
+            return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots
         moved = edit.put_sources < 0
         came_from = -1 - edit.put_sources[moved]

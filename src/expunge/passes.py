@@ -218,20 +218,20 @@ class _Coins:
         decision = KEPT
         seen = self._seen(step, column) if self.many else None
         if distance > 0.0:
-            along = self._along(step, column, shift) if seen is None else float(seen @ shift)
+            along = self._along(step, shift) if seen is None else float(seen @ shift)
             decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
         if self.many:
             self._move(column, decision.move * shift)
         return decision, replay_probability(distance)
 
-    def _along(self, step: int, column: Column, shift: Array) -> float:
+    def _along(self, step: int, shift: Array) -> float:
         """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t² for the stored noise."""
         setting = self.setting
         if not setting.mechanism.prefix:
             return float((setting.answers[step] - setting.sums[step]) @ shift)
         along = setting.answers[: setting.horizon] @ shift
-        along -= np.cumsum(setting.sums[: setting.horizon] @ shift)
-        return float(column.probe @ setting.mechanism.whiten(along)[column.rows])
+        along -= (setting.sums[: setting.horizon] @ shift).cumsum()
+        return float(setting.mechanism.pull(step, setting.horizon) @ along)
 
     def _seen(self, step: int, column: Column) -> Array:
         """Return Σ_t C[t,τ] ξ_t / scale_t² for the noise as moved so far."""

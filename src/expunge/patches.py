@@ -34,15 +34,17 @@ class Patches:
         self.shelves = shelves
         self.edit = edit
         self.places_before = len(shelves)
-        self.put_rows = self._sources()
-        if edit.removed == 1 and edit.added == 0 and not edit.put_enters.any():  # one deletion: the everyday case
-            slot = edit.leave_slots.item(0)
-            place = edit.leave_places.item(0)
-            leaving = tuple([column[slot : slot + 1].copy() for column in shelves.block(place)])
-            self.leave_rows: Batch = leaving
-            self.by_place = {place: Patch(edit.put_slots.tolist(), self.put_rows, 1, (), leaving)}
+        if edit.within_a_place:
+            place, slot = edit.leave_places.item(0), edit.leave_slots.item(0)
+            block = shelves.block(place)
+            self.leave_rows: Batch = tuple([column[slot : slot + 1].copy() for column in block])
+            self.put_rows: Batch = ()
+            if len(edit.put_slots):
+                self.put_rows = tuple([column[-1:].copy() for column in block])
+            self.by_place = {place: Patch(edit.put_slots.tolist(), self.put_rows, 1, (), self.leave_rows)}
         else:
             self.leave_rows = shelves.gather(edit.leave_places, edit.leave_slots)
+            self.put_rows = self._sources()
             self.by_place = self._cut()
             shelves.resize(max(len(shelves), int(edit.put_places.max(initial=-1)) + 1))
 
@@ -55,7 +57,7 @@ class Patches:
             return tuple([column[edit.put_sources] for column in edit.entering])
         moved = self.shelves.gather(edit.moved_places, edit.moved_slots)
         if not edit.entering:
-            return moved if len(edit.put_sources) == 1 else tuple([column[-1 - edit.put_sources] for column in moved])
+            return tuple([column[-1 - edit.put_sources] for column in moved])
         number = len(edit.entering[0])
         numbers = np.where(edit.put_sources >= 0, edit.put_sources, number - 1 - edit.put_sources)
         return tuple([np.concatenate(pair)[numbers] for pair in zip(edit.entering, moved, strict=True)])
@@ -93,17 +95,18 @@ class Patches:
         return patch
 
     def _do(self, place: int, patch: Patch) -> None:
-        block = self.shelves.block(place)
+        shelves, slots = self.shelves, patch.slots
+        block = shelves.block(place)
         patch.before = length = len(block[0])
-        slots = patch.slots
         inside = len(slots) if not slots or slots[-1] < length else sum(slot < length for slot in slots)
         if inside:
+            here = slots[:inside] if inside > 1 else slots[0]
             for column, new in zip(block, patch.rows, strict=True):
-                column[slots[:inside]] = new[:inside]
+                column[here] = new[:inside] if inside > 1 else new[0]
         if inside < len(slots):
-            self.shelves.extend(place, tuple([column[inside:] for column in patch.rows]))
+            shelves.extend(place, tuple([column[inside:] for column in patch.rows]))
         if patch.dropped:
-            self.shelves.truncate(place, length - patch.dropped)
+            shelves.truncate(place, length - patch.dropped, block)
 
     def finish(self) -> None:
         """Do what has not been done yet."""
@@ -118,7 +121,7 @@ class Patches:
         for place in done:
             before = self.by_place[place].before
             assert before is not None
-            shelves.truncate(place, min(before, shelves.lengths.item(place)))
+            shelves.truncate(place, min(before, shelves.lengths.item(place)), shelves.block(place))
             shelves.lengths[place] = before
         moved = edit.put_sources < 0
         back = -1 - edit.put_sources[moved]

@@ -60,10 +60,15 @@ class Edit:
     removed: int = 0
     added: int = 0
 
+    @property
+    def within_a_place(self) -> bool:
+        """Whether one record is deleted and no other changes its place: the everyday case, served without ado."""
+        return self.removed == 1 and self.added == 0 and len(self.leave_places) == 1
+
     def places(self) -> Ints:
         """Return the places whose records change, ascending."""
-        if len(self.leave_places) + len(self.put_places) <= 2 and len(self.leave_places) == 1:
-            return np.unique(np.append(self.leave_places, self.put_places[self.put_enters]))
+        if self.within_a_place:
+            return self.leave_places
         return np.unique(np.concatenate([self.put_places[self.put_enters], self.leave_places]))
 
 

@@ -65,8 +65,9 @@ class Shelf:
     def block(self, place: int, length: int) -> AnyArray:
         """Return the first ``length`` rows of a place, as a view."""
         start = self.offsets.item(place)
-        view = self.buffer[start : start + length * self.width]
-        return view if self.flat else view.reshape(length, *self.tail)
+        if self.flat:
+            return self.buffer[start : start + length]
+        return self.buffer[start : start + length * self.width].reshape(length, *self.tail)
 
     def cast(self, dtype: np.dtype[np.generic], lengths: Ints, capacities: Ints) -> None:
         """Change the type of a flat column (ids that are longer than any before)."""
@@ -162,9 +163,9 @@ class Shelves:
         for shelf, column in zip(self.columns, rows, strict=True):
             shelf.block(place, needed)[length:] = column
 
-    def truncate(self, place: int, length: int) -> None:
-        """Drop the rows of a place from ``length`` on, and overwrite them."""
-        for column, shelf in zip(self.block(place), self.columns, strict=True):
+    def truncate(self, place: int, length: int, block: Batch) -> None:
+        """Drop the rows of a place (whose columns are ``block``) from ``length`` on, and overwrite them."""
+        for column, shelf in zip(block, self.columns, strict=True):
             column[length:] = shelf.blank
         self.lengths[place] = length
 
