@@ -42,7 +42,7 @@ class MemoryRecords:
         if subjects is not None:
             labels.append(as_ids("subjects", subjects))
             check_number("subjects", labels[1], self.count)
-        self._has_subjects = subjects is not None
+        self.has_subjects = subjects is not None
         self._keyed = False
         self._ordered = False
         self._width = len(rows)
@@ -137,7 +137,7 @@ class MemoryRecords:
         """Draw a place for every record and lay the records out; this can be done once."""
         if self._waiting is None:
             raise BadRecords("records: already laid out; learn(..., arranged=True) keeps their places.")
-        numbers = np.unique(self._waiting[-1], return_inverse=True)[1] if self._has_subjects else None
+        numbers = np.unique(self._waiting[-1], return_inverse=True)[1] if self.has_subjects else None
         assignment = schedule.assign(self.count, numbers, rng)
         self._keyed, self._ordered = assignment.keys is not None, schedule.ordered
         columns = self._waiting if assignment.keys is None else (*self._waiting, assignment.keys)
@@ -182,7 +182,7 @@ class MemoryRecords:
 
     def ids_of(self, subjects: Any) -> AnyArray:
         """Return the ids of all records of these subjects."""
-        if not self._has_subjects:
+        if not self.has_subjects:
             return as_ids("subjects", subjects)
         wanted = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
         check_distinct(wanted, "name each subject once")
@@ -234,7 +234,7 @@ class MemoryRecords:
         rows = match_columns(request.columns, self._model[: self._width])
         number = len(rows[0])
         ids = self._new_ids(request.ids, number)
-        if (request.subjects is None) == self._has_subjects:
+        if (request.subjects is None) == self.has_subjects:
             raise BadRecords("subjects: give them for all records or for none, as at the first fit.")
         numbers, homes, keys = None, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
         labels = [ids]

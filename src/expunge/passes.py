@@ -380,7 +380,7 @@ def adaptive(setting: Setting) -> Reconciliation:
         if reply.shift.evaluations == 0:
             continue
         first = step if first is None else first
-        budget += (reply.shift.evaluations * setting.bound / setting.sigma) ** 2
+        budget += allowance(setting, reply.shift)
         length = math.sqrt(reply.shift.sum @ reply.shift.sum)
         if length > 0.0:
             shifts.append(length / setting.sigma)
@@ -398,6 +398,11 @@ def adaptive(setting: Setting) -> Reconciliation:
         bridge = Bridge(-math.sqrt(budget) * pooled, budget)
         verdict.noise = _BridgedNoise(setting, frozenset(setting.touched), bridge)
     return verdict
+
+
+def allowance(setting: Setting, shift: Total) -> float:
+    """Return how much of the squared shift one row may take up, on whatever path: it must not look at the shift."""
+    return (shift.evaluations * setting.bound / setting.sigma) ** 2
 
 
 def _check_within(shift: Total, step: int) -> None:

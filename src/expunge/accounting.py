@@ -1,0 +1,221 @@
+"""How much noise, how many replays: exact formulas, and the paper's bounds beside them.
+
+ρ is the worst-case probability that one deletion replays; it equals the total-variation stability of the
+transcript given the schedule. Proofs: docs/guarantee.md, "Accounting".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+
+from expunge.coupling import COUPLINGS, replay_probability
+from expunge.errors import BadPlan
+from expunge.mechanisms import Mechanism
+from expunge.schedules import Schedule
+from expunge.types import Array
+
+
+def sigma_for(rho: float, distance: float = 1.0) -> float:
+    """Return the σ at which a shift of norm ``distance`` replays with probability ρ.
+
+    >>> round(sigma_for(0.1, 1.0), 3)
+    3.979
+    """
+    _check_rho(rho)
+    if rho == 1.0:
+        return 0.0
+    return float(distance / (2.0 * stats.norm.ppf((1.0 + rho) / 2.0)))
+
+
+def rho_for(sigma: float, distance: float = 1.0) -> float:
+    """Return the probability 2Φ(distance / 2σ) - 1 that a shift of norm ``distance`` replays.
+
+    >>> round(rho_for(3.979, 1.0), 3)
+    0.1
+    """
+    if sigma == 0.0:
+        return 1.0
+    return replay_probability(distance / sigma)
+
+
+def _check_rho(rho: float) -> None:
+    if not 0.0 < rho <= 1.0:
+        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise).")
+
+
+def sensitivity(schedule: Schedule, bound: float, records_per_subject: int = 1) -> float:
+    """Return Δ: how far one subject can move the sums of its steps.
+
+    Where an order is kept, a deleted record is replaced by another, which counts twice.
+    """
+    return bound * records_per_subject * (2.0 if schedule.ordered else 1.0)
+
+
+def worst_case_rho(
+    sigma: float,
+    schedule: Schedule,
+    mechanism: Mechanism,
+    *,
+    bound: float,
+    coupling: str = "joint",
+    records: int = 1,
+    records_per_subject: int = 1,
+) -> float:
+    """Return ρ for a learner: the probability that the least favourable deletion of one subject replays.
+
+    ``records`` is needed where the number of steps follows it (`Shuffled`, `Arrival`). A subject with several
+    records there touches that many steps, and each counts.
+    """
+    if coupling not in COUPLINGS:
+        raise BadPlan(f"coupling={coupling!r}: use one of {', '.join(COUPLINGS)}.")
+    if not (sigma >= 0.0 and math.isfinite(sigma)):
+        raise BadPlan(f"sigma={sigma!r}: give a finite number of at least 0.")
+    if sigma == 0.0:
+        return 1.0
+    steps = schedule.steps(records)
+    if steps == 0:
+        return 0.0
+    per_visit = sensitivity(schedule, bound, 1 if schedule.ordered else records_per_subject) / sigma
+    visits = _visits(schedule, steps)
+    if coupling == "adaptive":
+        return _over_rounds(schedule.rate, visits.shape[1], lambda joined: replay_probability(per_visit * joined**0.5))
+    if coupling == "sequential":
+        keep = np.array([_keep_row_by_row(mechanism, step, steps, per_visit) for step in range(steps)])[visits]
+        if schedule.rate < 1.0:
+            keep = 1.0 - schedule.rate * (1.0 - keep)
+        if schedule.ordered:
+            return 1.0 - float(keep.min()) ** records_per_subject
+        return 1.0 - float(keep.prod(axis=1).min())
+    each = _erf_of(mechanism.column_norms(steps)[visits] * per_visit)
+    if not mechanism.prefix:  # independent rows: the coins are independent too
+        return 1.0 - float((1.0 - schedule.rate * each).prod(axis=1).min())
+    total = schedule.rate * each.sum(axis=1)
+    several = records_per_subject if schedule.ordered else 1
+    return min(1.0, several * float(total.max()))
+
+
+def noise_for(
+    rho: float,
+    schedule: Schedule,
+    mechanism: Mechanism,
+    *,
+    bound: float,
+    coupling: str = "joint",
+    records: int = 1,
+    records_per_subject: int = 1,
+) -> float:
+    """Return the σ for a wanted ρ: the inverse of `worst_case_rho`. ρ = 1 means no noise.
+
+    >>> from expunge.mechanisms import BinaryTree, SquareRoot
+    >>> from expunge.schedules import Scattered
+    >>> [round(noise_for(0.1, Scattered(1024), m, bound=1.0), 1) for m in (BinaryTree(), SquareRoot())]
+    [13.2, 7.2]
+    """
+    _check_rho(rho)
+    if rho == 1.0:
+        return 0.0
+
+    def excess(log_sigma: float) -> float:
+        return rho - worst_case_rho(
+            math.exp(log_sigma), schedule, mechanism, bound=bound, coupling=coupling, records=records,
+            records_per_subject=records_per_subject,
+        )  # fmt: skip
+
+    guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
+    low, high = guess, guess
+    while excess(low) > 0.0:
+        low -= 1.0
+    while excess(high) < 0.0:
+        high += 1.0
+    return math.exp(optimize.brentq(excess, low, high, xtol=1e-12))
+
+
+def _visits(schedule: Schedule, steps: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Return, place by place, the steps that visit it."""
+    if schedule.touches_everyone:
+        return np.arange(steps)[None, :]
+    first = [step for step in range(steps) if schedule.place(step) == step]
+    return np.arange(steps).reshape(-1, len(first)).T
+
+
+def _erf_of(distances: Array) -> Array:
+    return np.vectorize(replay_probability, otypes=[float])(distances)
+
+
+def _keep_row_by_row(mechanism: Mechanism, step: int, steps: int, per_visit: float) -> float:
+    column = mechanism.column(step, steps)
+    scales = mechanism.scales(steps)[column.rows]
+    return math.prod(1.0 - replay_probability(per_visit / scale) for scale in scales.tolist())
+
+
+def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> float:
+    if rate == 1.0:
+        return float(of(rounds))
+    joined = np.arange(rounds + 1)
+    weights = stats.binom.pmf(joined, rounds, rate)
+    return float(sum(weight * of(number) for weight, number in zip(weights, joined, strict=True)))
+
+
+# --- what actually happens ----------------------------------------------------------------------------
+
+
+class Expected(NamedTuple):
+    """What deletions cost on average."""
+
+    replay_probability: float
+    replayed_fraction: float
+    """The expected share of all steps that is taken again."""
+
+
+def expected_replays(
+    norms: Sequence[float] | Array, steps_of: Sequence[int] | Array, mechanism: Mechanism, steps: int, sigma: float
+) -> Expected:
+    """Average over deletions whose contributions have these norms, at these steps (joint coupling, one step each)."""
+    if sigma == 0.0:
+        probability = (np.asarray(norms, dtype=float) > 0).astype(float)
+    else:
+        probability = _erf_of(np.asarray(norms, dtype=float) * mechanism.column_norms(steps)[steps_of] / sigma)
+    fraction = probability * (steps - np.asarray(steps_of)) / steps
+    return Expected(float(probability.mean()), float(fraction.mean()))
+
+
+# --- the paper's bounds, for comparison ------------------------------------------------------------------
+
+
+def paper_sigma(rho: float, records: int, bound: float) -> float:
+    """Return the paper's σ = 8 B ln(n) / ρ, as its proofs have it (its theorem prints 1/ρ under the square).
+
+    >>> round(paper_sigma(0.1, 2**17, 2.0))
+    1885
+    """
+    return 8.0 * bound * math.log(records) / rho
+
+
+def total_variation_from_renyi(divergence: float) -> float:
+    """Return √(1 - exp(-KL)), the Bretagnolle–Huber bound that the paper uses."""
+    return math.sqrt(-math.expm1(-divergence))
+
+
+def lemma_sigma(rho: float, column_norm: float, distance: float) -> float:
+    """Return the σ that the paper's own lemma gives when applied tightly: KL = (κΔ)²/2σ² = -ln(1 - ρ²).
+
+    >>> round(lemma_sigma(0.1, 18**0.5, 2.0))
+    60
+    """
+    return column_norm * distance / math.sqrt(-2.0 * math.log1p(-rho * rho))
+
+
+def anytime_shares(heights: int) -> Array:
+    """Return each height's share of the squared budget, ∝ 1/(h+1)²: no height is drowned in noise."""
+    shares = 1.0 / np.arange(1, heights + 1) ** 2
+    return np.asarray(shares / (math.pi**2 / 6.0))
+
+
+def paper_anytime_shares(heights: int, rho: float) -> Array:
+    """Return the paper's shares ρ/2^(h+1), under which the noise at the top grows like n."""
+    return np.asarray(rho / 2.0 ** np.arange(1, heights + 1))
