@@ -1,0 +1,145 @@
+"""Plausible mistakes, each in the real engine: `check_exact` must catch every one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
+
+import expunge.passes as passes
+from expunge import (
+    Everyone,
+    GradientDescent,
+    Identity,
+    MemoryRecords,
+    Scattered,
+    Shuffled,
+    Transcript,
+    learn,
+)
+from expunge.checks import Serve, serve_and_commit
+from expunge.coupling import KEPT, Decision, replay_probability
+from expunge.engine import change
+from expunge.learner import Learner
+from expunge.records import Delete, Request, Total
+from expunge.schedules import Assignment
+from expunge.types import Array, Ints
+
+
+@dataclass(frozen=True)
+class Control:
+    """A mistake, and a problem on which it shows."""
+
+    name: str
+    case: Case
+    patches: dict[str, Any]
+    serve: Serve = serve_and_commit
+
+    @contextmanager
+    def mistake(self) -> Iterator[None]:
+        """Make the mistake for a while."""
+        with mock.patch.multiple(passes, **self.patches) if self.patches else mock.patch.object(passes, "KEPT", KEPT):
+            yield
+
+
+def _always_keep(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+    return KEPT
+
+
+def _inverted(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+    if shift == 0.0 or -rng.standard_exponential() <= -(shift * projection - 0.5 * shift * shift):
+        return KEPT
+    return Decision(False, 2.0 * projection / shift)
+
+
+def _translated(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+    if shift == 0.0 or -rng.standard_exponential() <= shift * projection - 0.5 * shift * shift:
+        return KEPT
+    return Decision(False, 2.0)
+
+
+def _retry(
+    plan: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
+) -> tuple[MemoryRecords, Transcript]:
+    """A replay crashes once; the request is tried again with new coins."""
+    decided = change(plan, records, transcript, request, rng)
+    if not decided.outcome.kept:
+        decided.rollback()
+        decided = change(plan, records, transcript, request, rng)
+    decided.commit()
+    return records, transcript
+
+
+def _fresh_fit(
+    plan: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
+) -> tuple[MemoryRecords, Transcript]:
+    """A replay fails; the model is fitted afresh to the records that are left, where they lie."""
+    decided = change(plan, records, transcript, request, rng)
+    kept = decided.outcome.kept
+    decided.commit()
+    return records, transcript if kept else learn(plan, records, rng, arranged=True)
+
+
+class _OneCoin(passes._JointNoise):
+    """No more coins once a replay has begun."""
+
+    def wants_shift(self, step: int) -> bool:
+        return False
+
+
+class _Peeking(passes._Coins):
+    """Coins that look at the last row of an ordered schedule, whose noise then stays as it is."""
+
+    def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
+        setting = self.setting
+        column = setting.mechanism.column(step, setting.horizon + 1)
+        distance = math.sqrt(shift @ shift) * column.norm / setting.sigma
+        if distance == 0.0:
+            return KEPT, 0.0
+        seen = setting.mechanism.pull(step, setting.horizon + 1) @ setting.noise(setting.horizon + 1)
+        decision = passes.reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.rng)
+        return decision, replay_probability(distance)
+
+
+def _observed(setting: passes.Setting, shift: Total) -> float:
+    """A budget chosen from the shift that was seen."""
+    return float(shift.sum @ shift.sum) / setting.sigma**2
+
+
+@dataclass(frozen=True)
+class _Remembering(Scattered):
+    """Records lie in order of arrival at first, and holes are filled from the end: the order tells who left."""
+
+    def assign(self, count: int, subjects: Ints | None, rng: np.random.Generator) -> Assignment:
+        places = rng.integers(self.places, size=count)
+        return Assignment(np.argsort(places, kind="stable"), np.bincount(places, minlength=self.places), None)
+
+
+def controls() -> list[Control]:
+    """Return all mistakes."""
+    scattered = Case("scattered", learner(Scattered(2), ROOT, sigma=1.0), ONE, columns=(ALIGNED,))
+    bulk = Case("bulk", learner(Scattered(2), TREE, sigma=1.2), (Delete([0, 1, 2, 3]),), columns=(ALIGNED,))
+    epochs = Case("epochs", learner(Scattered(1, epochs=2), TREE, sigma=1.5), (Delete([0, 1]),), columns=(ALIGNED,))
+    shuffled = Case("shuffled", learner(Shuffled(2), ROOT, sigma=1.0), ONE)
+    rule = GradientDescent(np.zeros(2), 0.5)
+    switched = Learner(Everyone(4), Switch(), rule, Identity(), 1.0, "adaptive")
+    everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))
+    order = Case("order", learner(_Remembering(2), ROOT), (Delete([0, 1]),))
+    return [
+        Control("no coupling", scattered, {"reflect": _always_keep}),
+        Control("inverted ratio", scattered, {"reflect": _inverted}),
+        Control("translation instead of reflection", scattered, {"reflect": _translated}),
+        Control("coins redrawn on retry", scattered, {}, _retry),
+        Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
+        Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
+        Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
+        Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),
+        Control("a coupling chosen from the observed shift", everyone, {"allowance": _observed}),
+        Control("a schedule that remembers the order of deletion", order, {}),
+    ]
