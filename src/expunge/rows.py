@@ -30,12 +30,15 @@ class Rows(Protocol):
 
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
 _ODD = np.uint64(1)
 
 
 def _weights(start: int, stop: int) -> Keys:
-    """Return an odd 64-bit weight for each position, so that no flipped bit goes unnoticed."""
+    """Return a scrambled odd weight for each position, so that no flipped bit goes unnoticed."""
     weights = np.arange(start, stop, dtype=np.uint64)
+    weights *= _STEP
+    weights ^= weights >> _HALF
     weights *= _STEP
     weights |= _ODD
     return weights

@@ -1,0 +1,45 @@
+# Expunge: `make help` lists what there is to do.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint types format clean bench
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## Set everything up, train a model and delete people from it (under a minute)
+	$(BIN)/python examples/forget_people.py
+
+lint: $(STAMP)  ## Check style, formatting and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: $(STAMP)  ## Check types
+	$(BIN)/mypy
+
+test: lint types  ## Set everything up and run all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-all: test  ## Run all tests, those of heavy extras too (there are none yet)
+
+format: $(STAMP)  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Run every benchmark (about two hours); results go to out/
+	$(BIN)/python benchmarks/speed/engine.py
+	$(BIN)/python benchmarks/paper/replays.py
+	$(BIN)/python benchmarks/paper/exactness.py
+
+clean:  ## Remove the environment and all results
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,37 @@
+"""Small things that several tests use."""
+
+import numpy as np
+
+from expunge import DualAveraging, GradientDescent, Learner, MemoryRecords, SquareRoot
+from expunge.schedules import Scattered
+
+
+class Swirl:
+    """A query that depends on the path, by batch."""
+
+    size = 2
+    bound = 2**0.5
+
+    def contributions(self, step, path, batch):
+        return np.tanh(1.5 * batch[0] - path[-1][::-1])
+
+
+def toy(schedule=None, mechanism=None, coupling="joint", sigma=1.5, query=None, rule=None, **more):
+    mechanism = mechanism or SquareRoot()
+    descend = DualAveraging if mechanism.prefix else GradientDescent
+    return Learner(
+        schedule or Scattered(4), query or Swirl(), rule or descend(np.zeros(2), 0.4), mechanism, sigma, coupling, **more
+    )
+
+
+def people(count=10, seed=0, **more):
+    return MemoryRecords((np.random.default_rng(seed).normal(size=(count, 2)),), **more)
+
+
+def state(records, transcript):
+    """Everything that is kept, as bytes that can be compared."""
+    shelves = records.shelves
+    blocks = [column.tobytes() for place in range(len(shelves)) for column in shelves.block(place)]
+    tables = [np.asarray(table[:]).tobytes() for table in (transcript.sums, transcript.answers, transcript.iterates)]
+    index = [part.tobytes() for part in records.index.entries()]
+    return [records.count, shelves.lengths.tolist(), *blocks, *tables, *index]
