@@ -21,7 +21,7 @@ from expunge.accounting import (
 )
 from expunge.coupling import replay_probability
 from expunge.errors import BadPlan
-from expunge.mechanisms import BinaryTree, Identity, SquareRoot
+from expunge.mechanisms import BinaryTree, Identity, SquareRoot, lowbit
 from expunge.schedules import Arrival, Everyone, Scattered, Shuffled
 
 TREE, ROOT, EACH = BinaryTree(), SquareRoot(), Identity()
@@ -148,3 +148,23 @@ def test_an_impossible_rho_is_refused(rho):
 def test_an_impossible_sigma_is_refused(sigma):
     with pytest.raises(BadPlan, match="sigma"):
         worst_case_rho(sigma, Scattered(4), ROOT, bound=1.0)
+
+
+@pytest.mark.parametrize("schedule", [Everyone(8), Scattered(1, epochs=8)], ids=str)
+def test_a_tree_row_sees_all_touched_steps_that_it_covers_added_up(schedule):
+    sigma = 4.0
+    counts = [lowbit(t) for t in range(1, 9)]  # every step is touched: node t covers lowbit(t) of them
+    exact = 1 - math.prod(1 - replay_probability(count / sigma) for count in counts)
+    assert worst_case_rho(sigma, schedule, TREE, bound=1.0, coupling="sequential") == pytest.approx(exact)
+
+
+def test_records_of_one_subject_in_one_step_of_an_order_add_up():
+    together = replay_probability(4 * 2.0 / 8.0)
+    assert worst_case_rho(8.0, Arrival(4), EACH, bound=1.0, records=8, records_per_subject=4) == pytest.approx(together)
+
+
+def test_a_rho_that_sampling_alone_keeps_needs_no_noise():
+    schedule = Everyone(1, rate=0.1)
+    for coupling in ("joint", "sequential", "adaptive"):
+        assert noise_for(0.5, schedule, EACH, bound=1.0, coupling=coupling) == 0.0
+    assert worst_case_rho(0.0, schedule, EACH, bound=1.0) == pytest.approx(0.1)

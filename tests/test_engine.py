@@ -11,6 +11,7 @@ from expunge import (
     DualAveraging,
     Everyone,
     Gradient,
+    GradientDescent,
     Identity,
     Insert,
     Learner,
@@ -360,3 +361,51 @@ def test_a_rule_that_returns_nan_is_named():
 def test_sums_too_large_for_the_grid_are_refused():
     with pytest.raises(BadContribution, match="grid"):
         learn(toy(Everyone(2), query=PerRecord(lambda s, p, x: x * 1e12, 2, 1.0)), people(4), np.random.default_rng(28))
+
+
+def test_without_noise_a_record_that_contributes_nothing_leaves_sums_and_answers_in_agreement():
+    rng = np.random.default_rng(29)
+    query = PerRecord(lambda step, path, x: x, 2, 10.0)
+    for seed in range(40):
+        features = np.random.default_rng(seed).normal(size=(9, 2))
+        features[4] = 0.0
+        learner, records = toy(Scattered(1), sigma=0.0, query=query), MemoryRecords((features,))
+        transcript = learn(learner, records, rng)
+        unlearn(learner, records, transcript, [4], rng=rng)
+        assert verify(learner, records, transcript)
+
+
+def test_gradients_over_everyone_are_summed_exactly_whatever_the_batch():
+    rng = np.random.default_rng(30)
+    features = rng.normal(size=(3000, 7))
+    features /= np.linalg.norm(features, axis=1)[:, None]
+    labels = np.where(rng.random(3000) < 0.5, 1.0, -1.0)
+    rule = GradientDescent(np.zeros(7), 1e-3)
+    learner = Learner(Everyone(3, bits=40), Gradient(Logistic(), 7), rule, Identity(), 200.0, "sequential")
+    records = MemoryRecords((features, labels))
+    transcript = learn(learner, records, rng)
+    for one in range(60):
+        unlearn(learner, records, transcript, [one], rng=rng)
+    assert verify(learner, records, transcript)
+
+
+def test_more_records_than_the_grid_holds_are_refused_before_any_coin():
+    learner = toy(Everyone(2, bits=45), Identity(), "sequential", sigma=1000.0)
+    records = people(150)
+    transcript = learn(learner, records, np.random.default_rng(31))
+    before = state(records, transcript)
+    with pytest.raises(BadPlan, match="fewer bits"):
+        insert(learner, records, transcript, (np.ones((300, 2)),), rng=np.random.default_rng(32))
+    assert state(records, transcript) == before
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+def test_an_arrival_costs_at_most_a_step_of_evaluations_and_no_replay(batch):
+    rng = np.random.default_rng(33)
+    learner, records = toy(Arrival(batch), BinaryTree()), people(8)
+    transcript = learn(learner, records, rng)
+    for _ in range(9):
+        outcome = insert(learner, records, transcript, (rng.normal(size=(1, 2)),), rng=rng)
+        assert outcome.kept
+        assert outcome.evaluations <= batch
+        assert verify(learner, records, transcript)

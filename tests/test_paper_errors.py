@@ -1,23 +1,22 @@
-"""Where Ullah & Arora (2023) is wrong: for each row of the table in design.md §5 the printed version fails, ours does not.
+"""Where Ullah & Arora (2023) is wrong: each row of the table of design.md §5, printed and mended.
 
-The printed version is a few lines here, or is patched into the real engine. Wherever it can be, a failure is a
-counterexample or an exact computation; the two-sample tests have a fixed seed, must give p < 1e-6 for what is
-printed and p > 0.001 for what we do.
+The printed version is a few lines here, or is patched into the real engine. Where possible its failure is a
+counterexample or an exact computation. The two-sample tests have a fixed seed; they must give p < 1e-6 for
+what is printed and p > 0.001 for what we do.
 
-Left to the modules they belong to, which do not exist yet: the shape and the missing clipping of the
-Johnson-Lindenstrauss matrix (there is no embedding), and the rates that VR-Frank-Wolfe and JL reach when run. The
-step size of dual averaging and the embedding dimension are tested as formulas, on the bounds of the paper's proofs.
+Left to modules that do not exist yet: the shape and the missing clipping of the Johnson-Lindenstrauss matrix.
+The step size of dual averaging and the embedding dimension are tested on the bounds of the paper's proofs.
 """
 
 import itertools
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from unittest import mock
 
 import numpy as np
 import pytest
-from paper.cases import EACH, ONE, PEOPLE, TREE, Swirl, learner
 from scipy import stats
 
 from expunge import (
@@ -40,10 +39,11 @@ from expunge import (
     passes,
     verify,
 )
-from expunge.accounting import noise_for, paper_sigma, rho_for, sensitivity, worst_case_rho
+from expunge.accounting import noise_for, paper_sigma, rho_for, worst_case_rho
 from expunge.checks import check_exact
-from expunge.coupling import KEPT, Decision, reflect, replay_probability
+from expunge.coupling import KEPT, Decision, reflect
 from expunge.mechanisms import TreeNodes, lowbit
+from paper.cases import EACH, ONE, PEOPLE, TREE, Swirl, learner
 
 FAILS, PASSES = 1e-6, 1e-3
 
@@ -70,7 +70,7 @@ def trained(plan, data, seed=0):
     return records, learn(plan, records, rng), rng
 
 
-# --- the coin and the reflection ---------------------------------------------------------------------------------
+# --- the coin and the reflection ------------------------------------------------------------------
 
 
 def printed_ratio(shift, projection, rng):
@@ -95,7 +95,7 @@ class Coin:
         return self.value
 
 
-def distance_from_normal(decide, shift=1.2, grid=400):
+def distance_from_normal(decide, shift=1.2, grid=300):
     """The largest error of the law of the noise about the new mean: a quadrature over old noise and coin."""
     middles = (np.arange(grid) + 0.5) / grid
     old, coins = stats.norm.ppf(middles), -np.log(middles)
@@ -103,6 +103,7 @@ def distance_from_normal(decide, shift=1.2, grid=400):
     return np.abs(stats.norm.cdf(new) - (np.arange(grid**2) + 0.5) / grid**2).max()
 
 
+@cache
 def p_value_in_the_engine(plan, decide):
     with mock.patch.object(passes, "reflect", decide):
         return check_exact(plan, (PEOPLE,), ONE, runs=1500, seed=3).p_value
@@ -127,7 +128,7 @@ def test_the_printed_reflection_is_a_translation(plan):
     assert p_value_in_the_engine(plan, reflect) > PASSES
 
 
-# --- TreeLearn and TreeUnlearn -----------------------------------------------------------------------------------
+# --- TreeLearn and TreeUnlearn --------------------------------------------------------------------
 
 
 def leaf(t, depth=3):
@@ -226,7 +227,8 @@ def test_subtracting_g_prime_along_the_path_of_the_last_leaf_leaves_wrong_sums()
     tree = printed_tree()
     tree.tree_unlearn(1)
     for b in path_to_root(leaf(8))[1:]:
-        right = sum(math.tanh(tree.z[leaf(k)] - tree.w[leaf(k)]) for k in range(1, 8) if leaf(k).startswith(b))
+        below = [leaf(k) for k in range(1, 8) if leaf(k).startswith(b)]
+        right = sum(math.tanh(tree.z[k] - tree.w[k]) for k in below)
         assert abs(tree.u[b] - right) > 0.1
     plan, records, transcript, _, _ = unlearned(0, [True] * 3)
     along = [math.tanh(records.batch_at(t)[0].item() - transcript.path[t].item()) for t in range(8)]
@@ -253,15 +255,20 @@ def test_the_printed_rejection_at_an_inner_node_recomputes_no_iterate():
     assert verify(plan, records, transcript).ok
 
 
+def printed_resumes(j):
+    """For each node on the way up, the leaf at which training would go on after a rejection there."""
+    ct = Fraction(1)
+    for b in path_to_root(leaf(j)):
+        yield b, j + ct
+        if b.endswith("0"):
+            ct += Fraction(2) ** (3 - len(b) - 1)
+
+
 def test_the_printed_count_does_not_say_where_to_go_on():
+    assert [float(t) for _, t in printed_resumes(1)] == [2.0, 2.5, 3.5, 5.5]  # not 2, 3, 5, 9
     for j in range(1, 9):
-        ct, passed_a_left_node = Fraction(1), False
-        for b in path_to_root(leaf(j)):
-            assert (j + ct == end(b) + 1) is not passed_a_left_node
-            if b.endswith("0"):
-                assert passed_a_left_node or len(b) < 3 or ct == 1
-                ct += Fraction(2) ** (3 - len(b) - 1)
-                passed_a_left_node = True
+        for b, t in printed_resumes(j):
+            assert (t == end(b) + 1) is ("0" not in leaf(j)[len(b) :])  # right until a left node was passed
     for step in range(7):
         nodes = BinaryTree().path(step, 7)
         assert [t + 1 for t in nodes] == [end(b) for b in path_to_root(leaf(step + 1))[:-1] if has_noise(b)]
@@ -280,9 +287,8 @@ def test_the_printed_loop_tosses_coins_at_nodes_without_noise():
 
 
 def test_tree_learn_overwrites_the_response_of_a_leaf_with_the_prefix_sum():
-    """Line 8, Set(leaf(t), (u_t, r_t, w_t, z_t)): the coin at the leaf would look at the noise of all nodes before."""
-    plan = of_the_paper(1.0)
-    records, transcript, _ = trained(plan, NINE)
+    """Line 8, Set(leaf(t), (u_t, r_t, w_t, z_t)): the leaf's coin would see the noise of other nodes."""
+    transcript = trained(of_the_paper(1.0), NINE)[1]
     answers, own = transcript.answers[:, 0], transcript.sums[:, 0]
     noise = BinaryTree().whiten(answers - np.cumsum(own))
     odd = np.arange(0, 9, 2)  # the leaves that are nodes with noise
@@ -303,18 +309,17 @@ def test_loops_to_one_less_than_the_size_never_use_the_last_record():
     assert transcript.sums[7] == pull(7, [transcript.path[7]], records.batch_at(7)[0][0])
 
 
-# --- the operations of the tree ----------------------------------------------------------------------------------
+# --- the operations of the tree -------------------------------------------------------------------
 
 
-def printed_prefix_sums(values, stop_at_noise, short_path):
-    """Append, UpdateTree and GetPrefixSum without noise; `b` moves to its parent and "leaf child" means left child."""
-    u, r = {}, {}
-    sums = []
+def printed_prefix_sums(values, stop_at_noise, short_path, when_complete):
+    """Append, UpdateTree, GetPrefixSum without noise; b moves up, and "leaf child" means left child."""
+    u, r, sums = {}, {}, []
     for t, value in enumerate(values, 1):
         path = path_to_root(leaf(t))
         for b in path[: lowbit(t).bit_length()] if short_path else path:
             u[b] = u.get(b, 0.0) + value
-            if b.endswith("0") or len(b) == 3:
+            if (b.endswith("0") or len(b) == 3) and (end(b) == t or not when_complete):
                 r[b] = u[b]
                 if stop_at_noise:
                     break
@@ -323,52 +328,64 @@ def printed_prefix_sums(values, stop_at_noise, short_path):
 
 
 @pytest.mark.parametrize(
-    ("stop_at_noise", "short_path"),
-    [(True, True), (False, True), (False, False)],
-    ids=["as printed", "without the break", "without the break, up to the root"],
+    ("reading", "seen"),
+    [
+        ((True, True, False), [1, 10, 100, 1000]),
+        ((False, True, False), [1, 20, 100, 2000]),
+        ((False, False, False), [3, 32, 211, 2111]),
+        ((False, False, True), [1, 21, 100, 2111]),
+    ],
+    ids=[
+        "as printed: only leaves are ever written",
+        "without the break: nodes miss earlier leaves",
+        "up to the root: nodes count before they are complete",
+        "when complete: right leaves count twice and left subtrees are lost",
+    ],
 )
-def test_the_printed_tree_operations_do_not_give_prefix_sums(stop_at_noise, short_path):
-    values = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7]
+def test_the_printed_tree_operations_do_not_give_prefix_sums(reading, seen):
+    values = [10.0**t for t in range(8)]
     right = np.cumsum(values).tolist()
-    printed = printed_prefix_sums(values, stop_at_noise, short_path)
-    assert [t for t in range(8) if printed[t] == right[t]] == [0]
+    printed = printed_prefix_sums(values, *reading)
+    assert printed[:4] == seen
+    assert not any(printed[t] == right[t] for t in range(1, 8))
     tree, nodes = BinaryTree(), TreeNodes(1)
     for t, value in enumerate(values):
         tree.append(nodes, np.array([value]), noise=np.zeros(1))
         assert tree.prefix_sum(nodes, t + 1).item() == right[t]
 
 
-def test_the_printed_prefix_sum_counts_right_leaves_twice():
-    printed = printed_prefix_sums([1.0, 10.0], stop_at_noise=False, short_path=False)
-    assert printed == [1.0, 21.0]  # 1 + 2·10
-
-
 def test_the_listings_append_sums_that_are_summed_again():
     gradients = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0])
     tree, printed, ours = BinaryTree(), TreeNodes(1), TreeNodes(1)
     for t in range(6):
-        tree.append(printed, gradients[: t + 1].sum(keepdims=True), np.zeros(1))  # u_t = Σ_{i ≤ t} ∇ℓ(w_i; z_i)
+        u_t = gradients[: t + 1].sum(keepdims=True)  # "u_t = Σ_{i ≤ t} ∇ℓ(w_i; z_i)"
+        tree.append(printed, u_t, np.zeros(1))
         tree.append(ours, gradients[t : t + 1], np.zeros(1))
     right = gradients.cumsum()
-    assert [tree.prefix_sum(ours, t).item() for t in range(1, 7)] == right.tolist()
-    assert [tree.prefix_sum(printed, t).item() for t in range(1, 7)] == right.cumsum().tolist() != right.tolist()
+    for t in range(6):
+        assert tree.prefix_sum(ours, t + 1) == right[t]
+        assert tree.prefix_sum(printed, t + 1) == right.cumsum()[t]
+    assert np.all(right.cumsum()[1:] != right[1:])
 
 
 def test_the_dual_averaging_listing_ignores_the_noise():
     """w_{t+1} = Π(w₀ - η p_t): a model without noise is not stable at all, whatever σ is."""
 
-    def printed(noise):
-        iterates = [0.0]
+    def printed(rng):
+        iterates, responses = [0.0], []
         for z in NINE[:4, 0].tolist():
             p_t = math.tanh(z - iterates[-1])
-            _unused = p_t + noise.normal(scale=100.0)
+            responses.append(p_t + rng.normal(scale=100.0))
             iterates.append(0.0 - 0.6 * p_t)
-        return iterates
+        return iterates, responses
 
-    assert printed(np.random.default_rng(1)) == printed(np.random.default_rng(2))
-    one, other = (trained(replace(of_the_paper(100.0), schedule=Arrival(1)), NINE, seed)[1] for seed in (1, 2))
-    assert np.all(one.iterates[:] != other.iterates[:])
-    assert np.array_equal(one.iterates[:], -0.6 * one.answers[:])
+    (one, one_noise), (other, other_noise) = (printed(np.random.default_rng(seed)) for seed in (1, 2))
+    assert one_noise != other_noise
+    assert one == other
+    plan = replace(of_the_paper(100.0), schedule=Arrival(1))
+    ours = [trained(plan, NINE, seed)[1] for seed in (1, 2)]
+    assert np.all(ours[0].iterates[:] != ours[1].iterates[:])
+    assert np.array_equal(ours[0].iterates[:], -0.6 * ours[0].answers[:])
 
 
 def test_the_federated_listing_reads_an_iterate_that_does_not_exist():
@@ -378,16 +395,16 @@ def test_the_federated_listing_reads_an_iterate_that_does_not_exist():
     seen = []
     query = PerRecord(lambda step, path, x: seen.append((step, len(path))) or x, size=1, bound=3.0)
     trained(Learner(Everyone(3), query, GradientDescent(start(), 0.1), Identity()), NINE[:1])
-    assert seen == [(0, 1), (1, 2), (2, 3)]  # the first round reads the first model, and each the one before it
+    assert seen == [(0, 1), (1, 2), (2, 3)]  # round t reads w_t
 
 
-# --- how much noise ----------------------------------------------------------------------------------------------
+# --- how much noise -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rho", [1e-4, 1e-5, 1e-6])
 def test_the_main_theorem_does_not_meet_its_rho(rho):
     """σ² = 64 B² ln²(n) / ρ. A record that moves its step by B moves κ B of noise, whatever the coupling."""
-    records = 2**17
+    records = 2**12
     column = BinaryTree().column_norms(records).max()
     printed = math.sqrt(64.0 * math.log(records) ** 2 / rho)
     assert rho_for(printed, column) > 1.5 * rho
@@ -400,45 +417,48 @@ def test_the_theorem_on_linear_queries_lacks_the_number_of_rounds():
     """σ² = 64 B² / (n² ρ²), read kindly: queries are averages, so that one of n records moves them by B/n."""
     n, rho = 1000, 0.1
     printed = 8.0 / (n * rho)
-    stability = [worst_case_rho(printed, Everyone(T), EACH, bound=1 / n, coupling="adaptive") for T in (1, 10**3, 10**6)]
-    assert stability[0] < rho < stability[1] < 0.99 < stability[2]
-    assert worst_case_rho(printed, Everyone(1), EACH, bound=1.0) > 0.99  # read literally: B is the sensitivity
+    each = {"mechanism": EACH, "bound": 1 / n, "coupling": "adaptive"}
+    one, thousand, million = (worst_case_rho(printed, Everyone(T), **each) for T in (1, 10**3, 10**6))
+    assert one < rho < 1.5 * rho < thousand < 0.99 < million
+    assert worst_case_rho(printed, Everyone(1), EACH, bound=1.0) > 0.99  # read literally: B, not B/n
     for rounds in (1, 10**3, 10**6):
-        ours = noise_for(rho, Everyone(rounds), EACH, bound=1 / n, coupling="adaptive")
-        assert worst_case_rho(ours, Everyone(rounds), EACH, bound=1 / n, coupling="adaptive") == pytest.approx(rho)
+        ours = noise_for(rho, Everyone(rounds), **each)
+        assert worst_case_rho(ours, Everyone(rounds), **each) == pytest.approx(rho)
         assert ours == pytest.approx(math.sqrt(rounds) / n / (2.0 * stats.norm.ppf(0.55)))
 
 
 def test_averages_over_n_change_in_every_round_when_a_record_leaves():
-    """The printed query, step and σ depend on n, so that fewer records mean other queries; a plan is fixed."""
+    """The printed queries (and step and σ) depend on n: one record fewer, other queries. A plan is fixed."""
 
     def plan(divisor):
         query = PerRecord(lambda step, path, x: np.tanh(x - path[-1]) / divisor, size=1, bound=1.0)
         return Learner(Everyone(4), query, GradientDescent(start(), 0.4), EACH, sigma=1e3)
 
-    def sums_before_and_verified(before, after):
+    def wrong_sums(before, after):
         records, transcript, rng = trained(before, NINE[:6])
         outcome = change(before, records, transcript, Delete([2]), rng).commit()
         assert outcome.kept
         return [int(p.split()[2]) for p in verify(after, records, transcript).problems]
 
-    assert sums_before_and_verified(plan(6.0), plan(5.0)) == [0, 1, 2, 3]
-    assert sums_before_and_verified(plan(1.0), plan(1.0)) == []
+    assert wrong_sums(plan(6.0), plan(5.0)) == [0, 1, 2, 3]
+    assert wrong_sums(plan(1.0), plan(1.0)) == []
 
 
 @pytest.mark.parametrize("rho", [0.01, 0.1, 0.5])
 def test_the_sensitivities_of_the_theorems_are_of_removal_but_the_last_record_takes_the_place(rho):
     """G in the theorem, 2 G in its proof: the steps change by g' - g."""
-    signs = np.array([[1.0]] * 8 + [[-1.0]])
     query = PerRecord(lambda step, path, x: x, size=1, bound=1.0)
-    likely = {}
-    for delta in (1.0, sensitivity(Shuffled(1), bound=1.0)):
-        sigma = noise_for(rho, Scattered(9), TREE, bound=delta)
+    printed = noise_for(rho, Scattered(9), TREE, bound=1.0)
+    ours = noise_for(rho, Arrival(1), TREE, bound=1.0, records=9)
+    assert ours == pytest.approx(2.0 * printed)
+
+    def replay_probability_of_the_worst(sigma):
         plan = Learner(Arrival(1), query, DualAveraging(start(), 0.1), TREE, sigma)
-        records, transcript, rng = trained(plan, signs)
-        likely[delta] = change(plan, records, transcript, Delete([0]), rng).outcome.replay_probability
-    assert likely[1.0] > 1.1 * rho
-    assert rho / 2 < likely[2.0] <= rho
+        records, transcript, rng = trained(plan, np.array([[1.0]] * 8 + [[-1.0]]))
+        return change(plan, records, transcript, Delete([0]), rng).outcome.replay_probability
+
+    assert replay_probability_of_the_worst(printed) > 1.4 * rho
+    assert rho / 2 < replay_probability_of_the_worst(ours) <= rho * (1 + 1e-9)
 
 
 def test_the_shares_of_the_anytime_tree_grow_like_the_number_of_records():
@@ -450,14 +470,14 @@ def test_the_shares_of_the_anytime_tree_grow_like_the_number_of_records():
             tree = BinaryTree(shares)
             sigma = noise_for(0.1, Scattered(n), tree, bound=1.0)
             errors.append(sigma * tree.scales(n)[n - 1] / n)  # node n answers the sum of all n
-            assert tree.column_norms(n).max() <= (2 / math.sqrt(3) if shares == "halving" else math.pi / math.sqrt(6))
+            assert worst_case_rho(sigma, Scattered(n), tree, bound=1.0) == pytest.approx(0.1)
     assert min(printed) > 3.9
     assert printed == sorted(printed)
     assert ours[-1] < 1e-2
     assert all(later < earlier / 8 for earlier, later in itertools.pairwise(ours))
 
 
-# --- optimization ------------------------------------------------------------------------------------------------
+# --- optimization ---------------------------------------------------------------------------------
 
 
 def sarah(first):
@@ -483,7 +503,7 @@ def test_the_printed_sarah_estimate_is_biased_by_the_first_gradient():
 
 
 def excess_risk_bound(eta, n, rho, dim):
-    """The bound that the proof cites, G = D = 1: 1/(ηn) + η (1 + σ √d) with σ = 8 ln(n)/ρ."""
+    """The form of the bound that the proof cites, G = D = 1: 1/(ηn) + η (1 + σ √d) with σ = 8 ln(n)/ρ."""
     return 1.0 / (eta * n) + eta * (1.0 + paper_sigma(rho, n, 1.0) * math.sqrt(dim))
 
 
@@ -520,18 +540,15 @@ def test_the_last_iterate_of_dual_averaging_breaks_the_bound_of_the_average():
     eta, n = 0.1, 1000
     query = PerRecord(lambda step, path, x: np.where(path[-1] >= 0.0, 1.0, -1.0), size=1, bound=1.0)
     rule = DualAveraging(np.array([0.999]), eta)
-    path = trained(Learner(Shuffled(1), query, rule, TREE), np.zeros((n, 1)))[1].path
     bound = 0.999**2 / (2 * eta * n) + eta / 2
-    iterates = np.array([path[t].item() for t in range(n)])
-    assert abs(iterates.mean()) <= bound
-    assert abs(iterates[-1]) > 1.5 * bound or abs(iterates[-2]) > 1.5 * bound
     for selector, meets in (("average", True), ("tail", True), ("last", False)):
         plan = Learner(Shuffled(1), query, rule, TREE, selector=selector)
         models = [trained(plan, np.zeros((size, 1)))[1].model(plan).item() for size in (n, n + 1)]
         assert (max(map(abs, models)) <= bound) is meets
+        assert meets or max(map(abs, models)) > 1.5 * bound
 
 
-# --- streams and ratios ------------------------------------------------------------------------------------------
+# --- streams and ratios ---------------------------------------------------------------------------
 
 
 @dataclass
@@ -587,7 +604,7 @@ class NoisyMean:
 
 
 def test_means_are_not_linear_queries_but_sums_and_counts_are():
-    """Lloyd's means, FedAvg's 1/C: taking a record's share out of a mean does not leave the mean of the rest."""
+    """Lloyd's means, FedAvg's 1/C: a mean without one record's share is not the mean of the rest."""
     records = [Fraction(z) for z in (1, 2, 6)]
 
     def mean(rows):
@@ -607,4 +624,3 @@ def test_means_are_not_linear_queries_but_sums_and_counts_are():
     state, transcript, rng = trained(plan, NINE[:5])
     change(plan, state, transcript, Delete([1]), rng).commit()
     assert verify(plan, state, transcript).ok
-    assert replay_probability(3.0 / 2.0) > change(plan, state, transcript, Delete([0]), rng).outcome.replay_probability / 3

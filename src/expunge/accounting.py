@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, stats
@@ -17,7 +17,7 @@ from expunge.coupling import COUPLINGS, replay_probability
 from expunge.errors import BadPlan
 from expunge.mechanisms import Mechanism
 from expunge.schedules import Schedule
-from expunge.types import Array
+from expunge.types import Array, Ints
 
 
 def sigma_for(rho: float, distance: float = 1.0) -> float:
@@ -75,27 +75,22 @@ def worst_case_rho(
         raise BadPlan(f"coupling={coupling!r}: use one of {', '.join(COUPLINGS)}.")
     if not (sigma >= 0.0 and math.isfinite(sigma)):
         raise BadPlan(f"sigma={sigma!r}: give a finite number of at least 0.")
-    if sigma == 0.0:
-        return 1.0
     steps = schedule.steps(records)
     if steps == 0:
         return 0.0
-    per_visit = sensitivity(schedule, bound, 1 if schedule.ordered else records_per_subject) / sigma
     visits = _visits(schedule, steps)
+    if sigma == 0.0:
+        return 1.0 - (1.0 - schedule.rate) ** visits.shape[1]
+    several = records_per_subject if schedule.ordered else 1
+    per_visit = sensitivity(schedule, bound, records_per_subject if several == 1 else 1) / sigma
     if coupling == "adaptive":
         return _over_rounds(schedule.rate, visits.shape[1], lambda joined: replay_probability(per_visit * joined**0.5))
+    if not mechanism.prefix:  # independent rows: the coins are independent too, and records of one step add up
+        once = replay_probability(per_visit * several)
+        return 1.0 - (1.0 - schedule.rate * once) ** visits.shape[1]
     if coupling == "sequential":
-        keep = np.array([_keep_row_by_row(mechanism, step, steps, per_visit) for step in range(steps)])[visits]
-        if schedule.rate < 1.0:
-            keep = 1.0 - schedule.rate * (1.0 - keep)
-        if schedule.ordered:
-            return 1.0 - float(keep.min()) ** records_per_subject
-        return 1.0 - float(keep.prod(axis=1).min())
-    each = _erf_of(mechanism.column_norms(steps)[visits] * per_visit)
-    if not mechanism.prefix:  # independent rows: the coins are independent too
-        return 1.0 - float((1.0 - schedule.rate * each).prod(axis=1).min())
-    total = schedule.rate * each.sum(axis=1)
-    several = records_per_subject if schedule.ordered else 1
+        return max(_row_by_row(mechanism, place, steps, per_visit, schedule.rate, several) for place in visits)
+    total = schedule.rate * _erf_of(mechanism.column_norms(steps)[visits] * per_visit).sum(axis=1)
     return min(1.0, several * float(total.max()))
 
 
@@ -117,14 +112,12 @@ def noise_for(
     [13.2, 7.2]
     """
     _check_rho(rho)
-    if rho == 1.0:
+    given: dict[str, Any] = {"bound": bound, "coupling": coupling, "records": records, "records_per_subject": records_per_subject}
+    if rho >= worst_case_rho(0.0, schedule, mechanism, **given):  # even without noise no more deletions replay
         return 0.0
 
     def excess(log_sigma: float) -> float:
-        return rho - worst_case_rho(
-            math.exp(log_sigma), schedule, mechanism, bound=bound, coupling=coupling, records=records,
-            records_per_subject=records_per_subject,
-        )  # fmt: skip
+        return rho - worst_case_rho(math.exp(log_sigma), schedule, mechanism, **given)
 
     guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
     low, high = guess, guess
@@ -135,22 +128,35 @@ def noise_for(
     return math.exp(optimize.brentq(excess, low, high, xtol=1e-12))
 
 
-def _visits(schedule: Schedule, steps: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _visits(schedule: Schedule, steps: int) -> Ints:
     """Return, place by place, the steps that visit it."""
     if schedule.touches_everyone:
         return np.arange(steps)[None, :]
-    first = [step for step in range(steps) if schedule.place(step) == step]
-    return np.arange(steps).reshape(-1, len(first)).T
+    places = len({schedule.place(step) for step in range(steps)})
+    return np.arange(steps).reshape(-1, places).T
 
 
 def _erf_of(distances: Array) -> Array:
     return np.vectorize(replay_probability, otypes=[float])(distances)
 
 
-def _keep_row_by_row(mechanism: Mechanism, step: int, steps: int, per_visit: float) -> float:
-    column = mechanism.column(step, steps)
-    scales = mechanism.scales(steps)[column.rows]
-    return math.prod(1.0 - replay_probability(per_visit / scale) for scale in scales.tolist())
+def _row_by_row(
+    mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int
+) -> float:
+    """Return the probability that a row rejects, where each row sees the touched steps that it covers added up."""
+    seen: dict[int, int] = {}
+    for step in touched.tolist():
+        rows = mechanism.column(step, steps).rows
+        for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
+            seen[row] = seen.get(row, 0) + 1
+    scales = mechanism.scales(steps)
+    each = [
+        _over_rounds(rate, count, lambda joined, scale=scales.item(row): replay_probability(per_visit * joined / scale))
+        for row, count in seen.items()
+    ]
+    if rate == 1.0 and several == 1:
+        return 1.0 - math.prod(1.0 - p for p in each)
+    return min(1.0, several * sum(each))  # ρ(cA) ≤ cρ(A): a bound for any mixture
 
 
 def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> float:

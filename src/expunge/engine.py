@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 __all__ = [
     "Change", "Learner", "Outcome", "Transcript", "Verification",
-    "change", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
+    "change", "decide", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
 ]  # fmt: skip
 
 
@@ -110,6 +110,7 @@ def learn_with_outcome(
     if not arranged:
         records.admit(learner.query)
         records.arrange(learner.schedule, rng)
+    _check_capacity(learner, records.count)
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
     noise = draw_noise(learner.mechanism, steps, size, learner.sigma, rng)
@@ -142,6 +143,16 @@ def learn(
     ``watch`` is called with the number of steps taken so far, for a progress bar.
     """
     return learn_with_outcome(learner, records, rng, arranged=arranged, rows=rows, watch=watch)[0]
+
+
+def _check_capacity(learner: Learner, count: int) -> None:
+    """Refuse more records than sums on the grid can hold exactly, before any coin."""
+    unit = learner.share.unit
+    if unit is not None and count * learner.query.bound >= unit * 2.0**53:
+        raise BadPlan(
+            f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
+            "Use Everyone with fewer bits."
+        )
 
 
 def _refuse_above_bound(learner: Learner, tally: _Tally) -> None:
@@ -205,6 +216,7 @@ def change(
     began = time.perf_counter()
     edit = records.edit(learner.schedule, request, rng)
     records.admit(learner.query, edit)
+    _check_capacity(learner, records.count + edit.added - edit.removed)
     records.stage(edit)
     try:
         return _decide(learner, records, transcript, edit, rng, began, watch)
@@ -213,32 +225,62 @@ def change(
         raise
 
 
+def _setting(
+    learner: Learner, records: Records, transcript: Transcript, edit: Edit, rng: np.random.Generator
+) -> tuple[Setting, int]:
+    """Return what a reconciliation works on, and the number of steps after the edit."""
+    schedule = learner.schedule
+    after = schedule.steps(records.count + edit.added - edit.removed)
+    places = edit.places()
+    horizon = after
+    if schedule.ordered:
+        horizon = min(transcript.steps, after)
+        if horizon and (places < horizon).any():  # coins leave the last common row out: it is always recomputed
+            horizon -= 1
+    setting = Setting(
+        learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
+        transcript.sums, transcript.answers, transcript.iterates,
+        schedule.visits(places, horizon).tolist(), horizon, learner.share.unit is not None, rng,
+    )  # fmt: skip
+    return setting, after
+
+
+def _reconcile(learner: Learner, records: Records, setting: Setting, tally: _Tally) -> Verdict:
+    reconcile = noiseless if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling]
+    return _serve(reconcile(setting), learner, records, tally)
+
+
+def decide(
+    learner: Learner, records: Records, transcript: Transcript, request: Request, rng: np.random.Generator
+) -> Verdict:
+    """Toss the coins of a request and say what they decide, but change nothing: for measurements only.
+
+    Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
+    """
+    edit = records.edit(learner.schedule, request, rng)
+    records.stage(edit)
+    try:
+        return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
+    finally:
+        records.rollback()
+
+
 def _decide(
     learner: Learner, records: Records, transcript: Transcript, edit: Edit, rng: np.random.Generator,
     began: float, watch: Callable[[int], None] | None,
 ) -> Change:  # fmt: skip
-    schedule, tally = learner.schedule, _Tally()
-    before = transcript.steps
-    after = schedule.steps(records.count + edit.added - edit.removed)
-    horizon = max(min(before, after) - 1, 0) if schedule.ordered else after
-    setting = Setting(
-        learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
-        transcript.sums, transcript.answers, transcript.iterates,
-        schedule.visits(edit.places(), horizon).tolist(), horizon, learner.share.unit is not None, rng,
-    )  # fmt: skip
-    reconcile = noiseless if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling]
-    verdict = _serve(reconcile(setting), learner, records, tally)
+    tally = _Tally()
+    setting, after = _setting(learner, records, transcript, edit, rng)
+    verdict = _reconcile(learner, records, setting, tally)
     replayed_from = verdict.first
-    if schedule.ordered:
-        _add_tail(setting, verdict, before, after)
+    if learner.schedule.ordered:
+        _add_tail(setting, verdict, transcript.steps, after)
     staged = None
     if verdict.first is not None and verdict.first < after:
         assert verdict.noise is not None
-        path = setting.path_to(verdict.first)
-        running = _running_sum(transcript.sums, verdict, learner.query.size) if learner.mechanism.prefix else np.zeros(0)
-        asking = forward(
-            learner.rule, learner.mechanism.prefix, path, after, learner.query.size, running, verdict.noise, watch
-        )
+        path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
+        running = _running_sum(transcript.sums, verdict, size) if prefix else np.zeros(size)
+        asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch)
         staged = _serve(asking, learner, records, tally)
     outcome = Outcome(
         edit.removed, edit.added, replayed_from, tally.evaluations, tally.above,

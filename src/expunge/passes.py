@@ -179,7 +179,8 @@ def noiseless(setting: Setting) -> Reconciliation:
     for step in setting.touched:
         reply = yield setting.ask(step)
         assert reply.shift is not None
-        if reply.shift.sum.any():
+        rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
+        if reply.shift.sum.any() or rounded_otherwise:
             verdict.first = step
             verdict.noise = _NoNoise(len(reply.shift.sum))
             verdict.probabilities.append(1.0)

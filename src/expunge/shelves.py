@@ -30,8 +30,8 @@ class Shelf:
         self.tail = column.shape[1:]
         self.width = int(np.prod(self.tail, dtype=np.int64))
         self.flat = column.ndim == 1
-        self.buffer = _aligned(0, self.dtype)
-        self.offsets: Ints = np.zeros(0, dtype=np.int64)
+        self.buffer: AnyArray
+        self.offsets: Ints
         self.used = 0
 
     def room(self, capacities: Ints) -> Ints:

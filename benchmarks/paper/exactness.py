@@ -1,0 +1,99 @@
+"""Exactness with 100,000 runs a side, through the real engine; all negative controls must be caught.
+
+    python benchmarks/paper/exactness.py [--runs 100000] [--only TEXT]
+
+About 80 minutes on two cores. Writes out/exactness.json and out/exactness.png; results are kept case by case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from paper.cases import cases
+from paper.controls import controls
+from rich.progress import Progress
+
+from expunge.checks import check_exact
+
+OUT = Path("out")
+
+
+def run_case(job: tuple[str, int, int]) -> dict[str, Any]:
+    name, runs, seed = job
+    began = time.perf_counter()
+    found = [case for case in cases() if case.name == name]
+    if found:
+        case = found[0]
+        report = check_exact(case.learner, case.columns, case.requests, subjects=case.subjects, runs=runs, seed=seed)
+        good = report.passed
+    else:
+        control = next(control for control in controls() if control.name == name)
+        case = control.case
+        with control.mistake():
+            report = check_exact(case.learner, case.columns, case.requests, runs=runs, serve=control.serve, seed=seed)
+        good = report.p_value < 1e-6
+    quantiles = np.quantile(report.p_values, np.linspace(0, 1, 51)).tolist()
+    return {
+        "name": name, "control": not found, "as_it_should_be": bool(good), "p_value": report.p_value, "runs": runs,
+        "comparisons": len(report.names), "worst": report.worst(1)[0][0], "quantiles": quantiles,
+        "seconds": round(time.perf_counter() - began, 1),
+    }  # fmt: skip
+
+
+def draw(results: list[dict[str, Any]]) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 0.22 * len(results) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    for row, result in enumerate(results):
+        p = max(result["p_value"], 1e-60)
+        axes.plot(-np.log10(p), row, "o", color="C3" if result["control"] else "C0")
+    axes.set_yticks(range(len(results)), [result["name"] for result in results], fontsize=7)
+    axes.axvline(2, color="grey", linewidth=1, label="level 0.01")
+    axes.axvline(6, color="C3", linewidth=1, linestyle=":", label="controls must be beyond 1e-6")
+    axes.set_xlabel("-log10 of the corrected p-value (cut off at 60)")
+    axes.set_title("Exact learners (blue) and negative controls (red)")
+    axes.legend(loc="lower right")
+    figure.savefig(OUT / "exactness.png", dpi=120)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100_000, help="runs a side")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    OUT.mkdir(exist_ok=True)
+    names = [case.name for case in cases()] + [control.name for control in controls()]
+    jobs = [(name, options.runs, options.seed) for name in names if options.only in name]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    results = []
+    with Progress() as progress, multiprocessing.Pool(options.workers) as pool:
+        task = progress.add_task("cases", total=len(jobs))
+        for result in pool.imap_unordered(run_case, jobs):
+            results.append(result)
+            verdict = "ok " if result["as_it_should_be"] else "BAD"
+            progress.console.print(f"{verdict} {result['name']}: p = {result['p_value']:.3g} ({result['seconds']} s)")
+            (OUT / "exactness.json").write_text(json.dumps({"commit": commit, "results": results}, indent=1))
+            progress.advance(task)
+    results.sort(key=lambda result: names.index(result["name"]))
+    draw(results)
+    bad = [result["name"] for result in results if not result["as_it_should_be"]]
+    print(f"{len(results) - len(bad)} of {len(results)} as they should be; see {OUT / 'exactness.json'} and .png")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""Speed and memory of the engine on 500,000 × 55 numbers in 1,024 steps, as ratios to one bare pass.
+
+    python benchmarks/speed/engine.py
+
+Warm memory, one run, about a minute. Writes out/speed.json and out/speed.png.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from expunge import (
+    DualAveraging,
+    Gradient,
+    Learner,
+    MemoryRecords,
+    Scattered,
+    SquareRoot,
+    learn,
+    learn_with_outcome,
+    unlearn,
+    verify,
+)
+from expunge.accounting import noise_for
+from expunge.losses import Logistic
+
+OUT = Path("out")
+RECORDS, FEATURES, STEPS, RHO = 500_000, 55, 1024, 0.03
+
+
+def timed(function: Callable[[], Any], repeats: int) -> float:
+    """Return the median of some repetitions."""
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))
+
+
+def main() -> None:
+    OUT.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    features = rng.random((RECORDS, FEATURES))
+    features /= np.linalg.norm(features, axis=1)[:, None]
+    labels = np.where(rng.random(RECORDS) < 0.5, 1.0, -1.0)
+    block = RECORDS // STEPS
+
+    def bare_pass() -> None:
+        w = np.zeros(FEATURES)
+        for first in range(0, RECORDS, block):
+            x = features[first : first + block]
+            c = x @ w
+            w = x.T @ c
+
+    sigma = noise_for(RHO, Scattered(STEPS), SquareRoot(), bound=1.0)
+    learner = Learner(
+        Scattered(STEPS), Gradient(Logistic(), FEATURES), DualAveraging(np.zeros(FEATURES), 0.03), SquareRoot(), sigma
+    )
+    bare_pass()
+    bare = timed(bare_pass, 9)
+    with_layout = timed(lambda: learn(learner, MemoryRecords((features, labels)), rng), 5)
+    records = MemoryRecords((features, labels))
+    transcript, learned = learn_with_outcome(learner, records, rng)
+    laid_out = timed(lambda: learn(learner, records, rng, arranged=True), 9)
+    _ = records.index
+
+    ids = rng.permutation(RECORDS)
+    kept, replayed, evaluations = [], [], []
+    for one in track(ids[:5000].tolist(), "single deletions"):
+        began = time.perf_counter()
+        outcome = unlearn(learner, records, transcript, [one], rng=rng)
+        (kept if outcome.kept else replayed).append(time.perf_counter() - began)
+        evaluations.append(outcome.evaluations / learned.evaluations)
+    bulks = []
+    for first in (5000, 15000, 25000):
+        began = time.perf_counter()
+        unlearn(learner, records, transcript, ids[first : first + 10_000], rng=rng)
+        bulks.append(time.perf_counter() - began)
+    report = verify(learner, records, transcript)
+    assert report.ok, report.problems
+
+    sizes = records.nbytes()
+    tables = sum(np.asarray(table[:]).nbytes for table in (transcript.sums, transcript.answers, transcript.iterates))
+    live = records.count * (FEATURES + 1) * 8
+    results = {
+        "bare pass, seconds": bare,
+        "laid-out learn / bare pass (at most 3)": laid_out / bare,
+        "learn with layout / bare pass (at most 12)": with_layout / bare,
+        "laid-out learn / kept deletion, median (at least 400)": laid_out / float(np.median(kept)),
+        "kept deletion, median microseconds": 1e6 * float(np.median(kept)),
+        "bulk of 10,000 / laid-out learn (at most 1.5)": float(np.median(bulks)) / laid_out,
+        "replays of 5,000 deletions": len(replayed),
+        "mean replay / laid-out learn": float(np.mean(replayed)) / laid_out if replayed else None,
+        "mean deletion, evaluations / those of learning": float(np.mean(evaluations)),
+        "mean deletion / laid-out learn": float(np.mean(kept + replayed)) / laid_out,
+        "transcript numbers / (3 T m) (at most 1)": tables / 8 / (3 * STEPS * FEATURES),
+        "record buffers / records, bytes": sizes["columns"] / (RECORDS * (FEATURES + 1) * 8),
+        "id index, bytes a record": sizes["index"] / RECORDS,
+        "live records, megabytes": live / 1e6,
+    }
+    (OUT / "speed.json").write_text(json.dumps(results, indent=1))
+    for name, value in results.items():
+        print(f"{name:56} {value if value is None else format(value, '.4g')}")
+    draw(bare, laid_out, with_layout, float(np.median(kept)), float(np.median(bulks)))
+
+
+def draw(bare: float, laid_out: float, with_layout: float, kept: float, bulk: float) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    names = ["one kept deletion", "one bare pass", "learn, laid out", "bulk of 10,000", "learn with layout"]
+    values = [1e3 * seconds for seconds in (kept, bare, laid_out, bulk, with_layout)]
+    bars = axes.barh(names, values, color=["C2", "grey", "C0", "C2", "C0"])
+    axes.bar_label(bars, [f" {value:.3g} ms" for value in values])
+    axes.set_xscale("log")
+    axes.set_xlim(right=4 * max(values))
+    axes.set_title(f"{RECORDS:,} × {FEATURES} numbers, {STEPS:,} steps")
+    figure.savefig(OUT / "speed.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()
