@@ -28,7 +28,10 @@ class FileRows:
 
     def resize(self, steps):
         table = np.load(self.name)
-        np.save(self.name, np.concatenate([table[:steps], np.zeros((max(steps - len(table), 0), *table.shape[1:]))]))
+        np.save(
+            self.name,
+            np.concatenate([table[:steps], np.zeros((max(steps - len(table), 0), *table.shape[1:]))]),
+        )
 
     def damage(self):
         return None

@@ -72,7 +72,12 @@ def test_the_figures_of_the_design():
 def test_sigma_and_rho_are_inverse_to_each_other_for_every_schedule(schedule, mechanism, coupling):
     for rho in (0.02, 0.3):
         for records_per_subject in (1, 3):
-            given = {"bound": 0.7, "coupling": coupling, "records": 20, "records_per_subject": records_per_subject}
+            given = {
+                "bound": 0.7,
+                "coupling": coupling,
+                "records": 20,
+                "records_per_subject": records_per_subject,
+            }
             sigma = noise_for(rho, schedule, mechanism, **given)
             assert worst_case_rho(sigma, schedule, mechanism, **given) == pytest.approx(rho, rel=1e-6)
 
@@ -114,7 +119,9 @@ def test_sampling_amplifies_as_the_expectation_over_rounds_joined():
     schedule = Everyone(rounds, rate)
     assert worst_case_rho(sigma, schedule, EACH, bound=1.0, coupling="adaptive") == pytest.approx(adaptive, rel=0.02)
     sequential = np.mean(1 - (1 - replay_probability(1 / sigma)) ** joined)
-    assert worst_case_rho(sigma, schedule, EACH, bound=1.0, coupling="sequential") == pytest.approx(sequential, rel=0.02)
+    assert worst_case_rho(sigma, schedule, EACH, bound=1.0, coupling="sequential") == pytest.approx(
+        sequential, rel=0.02
+    )
 
 
 def test_expected_replays_average_over_contributions_and_steps():

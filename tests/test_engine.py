@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from toys import Swirl, people, state, toy
 
 from expunge import (
     Arrival,
@@ -32,8 +31,17 @@ from expunge import (
 from expunge.coupling import replay_probability
 from expunge.errors import BadContribution, BadIterate, BadPlan
 from expunge.losses import Logistic
+from toys import Swirl, people, state, toy
 
-SCHEDULES = [Scattered(4), Scattered(3, epochs=2), Shuffled(1), Shuffled(3), Arrival(2), Everyone(3), Everyone(3, 0.5)]
+SCHEDULES = [
+    Scattered(4),
+    Scattered(3, epochs=2),
+    Shuffled(1),
+    Shuffled(3),
+    Arrival(2),
+    Everyone(3),
+    Everyone(3, 0.5),
+]
 WAYS = [
     (SquareRoot(), "joint"), (BinaryTree(), "joint"), (BinaryTree(), "sequential"), (BinaryTree("anytime"), "joint"),
     (Identity(), "joint"), (Identity(), "sequential"), (Identity(), "adaptive"),
@@ -190,7 +198,12 @@ def test_a_rolled_back_change_leaves_everything_as_it_was_to_the_last_bit(schedu
     records = people(9)
     transcript = learn(learner, records, rng)
     before = state(records, transcript)
-    for request in (Delete([1]), Delete([0, 5, 8]), Insert((np.ones((4, 2)),)), Replace((np.ones((1, 2)),), [2])):
+    for request in (
+        Delete([1]),
+        Delete([0, 5, 8]),
+        Insert((np.ones((4, 2)),)),
+        Replace((np.ones((1, 2)),), [2]),
+    ):
         change(learner, records, transcript, request, rng).rollback()
         assert state(records, transcript) == before
         assert verify(learner, records, transcript)
@@ -246,7 +259,11 @@ def test_a_plain_function_of_one_record_learns_what_the_batched_query_learns():
 
 def test_the_papers_algorithm_is_there_by_name():
     learner = Learner.of_the_paper(Swirl(), DualAveraging(np.zeros(2), 0.1), 2.0)
-    assert (learner.schedule, learner.mechanism, learner.coupling) == (Shuffled(1), BinaryTree(), "sequential")
+    assert (learner.schedule, learner.mechanism, learner.coupling) == (
+        Shuffled(1),
+        BinaryTree(),
+        "sequential",
+    )
 
 
 def test_logistic_regression_learns_and_forgets():
@@ -314,7 +331,7 @@ def test_contributions_above_the_bound_are_counted_where_only_the_cost_depends_o
 
 
 def test_contributions_above_the_bound_are_an_error_for_the_adaptive_coupling():
-    with pytest.raises(BadPlan, match="above query.bound"):
+    with pytest.raises(BadPlan, match=r"above query\.bound"):
         learn(toy(Everyone(2), Identity(), "adaptive", query=Loud()), people(3), np.random.default_rng(21))
     learner = toy(Everyone(2), Identity(), "adaptive", query=PerRecord(lambda s, p, x: x, 2, 3.0))
     records = people(3)
@@ -360,7 +377,11 @@ def test_a_rule_that_returns_nan_is_named():
 
 def test_sums_too_large_for_the_grid_are_refused():
     with pytest.raises(BadContribution, match="grid"):
-        learn(toy(Everyone(2), query=PerRecord(lambda s, p, x: x * 1e12, 2, 1.0)), people(4), np.random.default_rng(28))
+        learn(
+            toy(Everyone(2), query=PerRecord(lambda s, p, x: x * 1e12, 2, 1.0)),
+            people(4),
+            np.random.default_rng(28),
+        )
 
 
 def test_without_noise_a_record_that_contributes_nothing_leaves_sums_and_answers_in_agreement():

@@ -14,7 +14,10 @@ def _table(index: HashIndex) -> tuple[Keys, ...]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True)), max_size=30)
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True)),
+        max_size=30,
+    )
 )
 def test_after_any_history_the_index_equals_one_built_afresh(history):
     index = HashIndex(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64))

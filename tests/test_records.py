@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outofcore import FileRecords, FileRows
-from toys import people, state, toy
 
 from expunge import (
     Arrival,
@@ -30,9 +28,13 @@ from expunge import (
     verify,
 )
 from expunge.errors import BadRecords, DuplicateId, ExpungeError, UnknownId
+from outofcore import FileRecords, FileRows
+from toys import people, state, toy
 
 
-@pytest.mark.parametrize("schedule", [Scattered(3), Scattered(2, epochs=2), Shuffled(2), Arrival(2), Everyone(3)], ids=str)
+@pytest.mark.parametrize(
+    "schedule", [Scattered(3), Scattered(2, epochs=2), Shuffled(2), Arrival(2), Everyone(3)], ids=str
+)
 @pytest.mark.parametrize("sigma", [0.0, 0.8])
 def test_records_and_rows_out_of_core_take_the_same_path_as_those_in_memory(schedule, sigma, tmp_path):
     learner = toy(schedule, BinaryTree(), "joint", sigma)
@@ -46,14 +48,25 @@ def test_records_and_rows_out_of_core_take_the_same_path_as_those_in_memory(sche
     for request in (Delete([4]), Insert((new,), [20, 21, 22]), Delete([0, 21, 7, 8]), Delete([1])):
         one = change(learner, memory, mine, request, here).commit()
         other = change(learner, files, theirs, request, there).commit()
-        assert (one.replayed_from, one.removed, one.added) == (other.replayed_from, other.removed, other.added)
-        for a, b in zip((mine.sums, mine.answers, mine.iterates), (theirs.sums, theirs.answers, theirs.iterates), strict=True):
+        assert (one.replayed_from, one.removed, one.added) == (
+            other.replayed_from,
+            other.removed,
+            other.added,
+        )
+        for a, b in zip(
+            (mine.sums, mine.answers, mine.iterates),
+            (theirs.sums, theirs.answers, theirs.iterates),
+            strict=True,
+        ):
             np.testing.assert_allclose(a[:], b[:], rtol=1e-12, atol=1e-12)
         assert verify(learner, files, theirs)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("dirs"), st.integers(1, 6), st.integers(0, 10**6)), max_size=25), st.booleans())
+@given(
+    st.lists(st.tuples(st.sampled_from("dirs"), st.integers(1, 6), st.integers(0, 10**6)), max_size=25),
+    st.booleans(),
+)
 def test_after_any_history_the_records_are_those_that_a_plain_dictionary_has(history, strings):
     rng = np.random.default_rng(3)
     learner = toy(Scattered(3), sigma=2.0)

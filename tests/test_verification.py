@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from toys import people, toy
 
 from expunge import Delete, Everyone, Identity, Insert, Scattered, learn, unlearn, verify
 from expunge.schedules import Edit
+from toys import people, toy
 
 
 def _learned(seed=0, count=12, **more):

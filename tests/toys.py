@@ -20,7 +20,13 @@ def toy(schedule=None, mechanism=None, coupling="joint", sigma=1.5, query=None, 
     mechanism = mechanism or SquareRoot()
     descend = DualAveraging if mechanism.prefix else GradientDescent
     return Learner(
-        schedule or Scattered(4), query or Swirl(), rule or descend(np.zeros(2), 0.4), mechanism, sigma, coupling, **more
+        schedule or Scattered(4),
+        query or Swirl(),
+        rule or descend(np.zeros(2), 0.4),
+        mechanism,
+        sigma,
+        coupling,
+        **more,
     )
 
 

@@ -110,19 +110,35 @@ def cases() -> list[Case]:
             Case(f"{name}, tree, sequential", learner(schedule, TREE, "sequential"), ONE, in_tests=tested),
         ]
         found += [
-            Case(f"{name}, root, bulk", learner(schedule, ROOT), BULK, in_tests=name in ("two epochs", "shuffled")),
+            Case(
+                f"{name}, root, bulk",
+                learner(schedule, ROOT),
+                BULK,
+                in_tests=name in ("two epochs", "shuffled"),
+            ),
             Case(f"{name}, root, stream of ten", learner(schedule, ROOT), STREAM, in_tests=name == "scattered"),
         ]
     for name in ("scattered", "shuffled"):
         found.append(Case(f"{name}, anytime tree, joint", learner(SCHEDULES[name], ANYTIME), ONE))
         found.append(Case(f"{name}, anytime tree, sequential", learner(SCHEDULES[name], ANYTIME, "sequential"), BULK))
         found.append(Case(f"{name}, root, insertion", learner(SCHEDULES[name], ROOT), ENTER, in_tests=True))
-        found.append(Case(f"{name}, tree, sequential, insertions", learner(SCHEDULES[name], TREE, "sequential"), ENTER_BULK))
+        found.append(
+            Case(
+                f"{name}, tree, sequential, insertions",
+                learner(SCHEDULES[name], TREE, "sequential"),
+                ENTER_BULK,
+            )
+        )
         found.append(Case(f"{name}, root, replacement", learner(SCHEDULES[name], ROOT), RECTIFY))
         found.append(Case(f"{name}, root, no noise", learner(SCHEDULES[name], ROOT, sigma=0.0), STREAM, in_tests=True))
     found.append(Case("shuffled one by one, root, joint", learner(Shuffled(1), ROOT), ONE))
     found.append(
-        Case("scattered, root, subjects", learner(Scattered(3), ROOT), (Delete(subjects=[1]),), subjects=[0, 1, 1, 2, 1, 3])
+        Case(
+            "scattered, root, subjects",
+            learner(Scattered(3), ROOT),
+            (Delete(subjects=[1]),),
+            subjects=[0, 1, 1, 2, 1, 3],
+        )
     )
     for name in ("everyone", "sampled"):
         for coupling in ("joint", "sequential", "adaptive"):
@@ -130,5 +146,11 @@ def cases() -> list[Case]:
             found.append(Case(f"{name}, identity, {coupling}", each, ONE, in_tests=name == "sampled"))
         each = learner(SCHEDULES[name], EACH, "adaptive", sigma=3.0)
         found.append(Case(f"{name}, identity, adaptive, bulk and insertion", each, BULK + ENTER))
-        found.append(Case(f"{name}, identity, sequential, stream of ten", learner(SCHEDULES[name], EACH, "sequential"), STREAM))
+        found.append(
+            Case(
+                f"{name}, identity, sequential, stream of ten",
+                learner(SCHEDULES[name], EACH, "sequential"),
+                STREAM,
+            )
+        )
     return found

@@ -10,7 +10,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
 
 import expunge.passes as passes
 from expunge import (
@@ -24,12 +23,13 @@ from expunge import (
     learn,
 )
 from expunge.checks import Serve, serve_and_commit
-from expunge.coupling import KEPT, Decision, replay_probability
+from expunge.coupling import KEPT, Decision, reflect, replay_probability
 from expunge.engine import change
 from expunge.learner import Learner
 from expunge.records import Delete, Request, Total
 from expunge.schedules import Assignment
 from expunge.types import Array, Ints
+from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Peeking(passes._Coins):
         if distance == 0.0:
             return KEPT, 0.0
         seen = setting.mechanism.pull(step, setting.horizon + 1) @ setting.noise(setting.horizon + 1)
-        decision = passes.reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.rng)
+        decision = reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.rng)
         return decision, replay_probability(distance)
 
 

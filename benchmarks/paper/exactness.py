@@ -20,11 +20,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from paper.cases import cases
-from paper.controls import controls
 from rich.progress import Progress
 
 from expunge.checks import check_exact
+from paper.cases import cases
+from paper.controls import controls
 
 OUT = Path("out")
 

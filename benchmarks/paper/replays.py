@@ -34,7 +34,8 @@ from expunge import (
 from expunge.accounting import noise_for, worst_case_rho
 from expunge.engine import decide
 from expunge.mechanisms import draw_noise
-from expunge.rows import ArrayRows, Path as Iterates
+from expunge.rows import ArrayRows
+from expunge.rows import Path as Iterates
 from expunge.schedules import Assignment
 from expunge.types import Array, Batch, Ints
 
@@ -82,9 +83,7 @@ def share_of_replays(learner: Learner, trials: int, rng: np.random.Generator) ->
 
 
 def measure(setting: dict[str, Any], learner: Learner, trials: int, seed: int) -> dict[str, Any]:
-    predicted = worst_case_rho(
-        learner.sigma, learner.schedule, learner.mechanism, bound=1.0, coupling=learner.coupling
-    )
+    predicted = worst_case_rho(learner.sigma, learner.schedule, learner.mechanism, bound=1.0, coupling=learner.coupling)
     count = share_of_replays(learner, trials, np.random.default_rng(seed))
     interval = stats.binomtest(count, trials).proportion_ci(0.999)
     return {
@@ -107,7 +106,16 @@ def jobs() -> list[tuple[dict[str, Any], Learner]]:
             for coupling in ("joint", "sequential"):
                 if coupling == "joint" or mechanism.row_by_row:
                     found.append((setting, Learner(AtPlaceZero(steps), Full(), rule, mechanism, sigma, coupling)))
-    for rounds, rho in [(4, 0.1), (16, 0.1), (64, 0.1), (256, 0.1), (64, 0.01), (64, 0.03), (64, 0.3), (64, 0.5)]:
+    for rounds, rho in [
+        (4, 0.1),
+        (16, 0.1),
+        (64, 0.1),
+        (256, 0.1),
+        (64, 0.01),
+        (64, 0.03),
+        (64, 0.3),
+        (64, 0.5),
+    ]:
         sigma = noise_for(rho, Everyone(rounds), Identity(), bound=1.0, coupling="adaptive")
         setting = {"queries": "linear", "steps": rounds, "rho": rho, "paper": rho * math.sqrt(rounds)}
         for coupling in ("joint", "sequential", "adaptive"):

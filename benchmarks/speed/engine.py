@@ -62,7 +62,11 @@ def main() -> None:
 
     sigma = noise_for(RHO, Scattered(STEPS), SquareRoot(), bound=1.0)
     learner = Learner(
-        Scattered(STEPS), Gradient(Logistic(), FEATURES), DualAveraging(np.zeros(FEATURES), 0.03), SquareRoot(), sigma
+        Scattered(STEPS),
+        Gradient(Logistic(), FEATURES),
+        DualAveraging(np.zeros(FEATURES), 0.03),
+        SquareRoot(),
+        sigma,
     )
     bare_pass()
     bare = timed(bare_pass, 9)
@@ -73,7 +77,9 @@ def main() -> None:
     _ = records.index
 
     ids = rng.permutation(RECORDS)
-    kept, replayed, evaluations = [], [], []
+    kept: list[float] = []
+    replayed: list[float] = []
+    evaluations: list[float] = []
     for one in track(ids[:5000].tolist(), "single deletions"):
         began = time.perf_counter()
         outcome = unlearn(learner, records, transcript, [one], rng=rng)

@@ -112,7 +112,12 @@ def noise_for(
     [13.2, 7.2]
     """
     _check_rho(rho)
-    given: dict[str, Any] = {"bound": bound, "coupling": coupling, "records": records, "records_per_subject": records_per_subject}
+    given: dict[str, Any] = {
+        "bound": bound,
+        "coupling": coupling,
+        "records": records,
+        "records_per_subject": records_per_subject,
+    }
     if rho >= worst_case_rho(0.0, schedule, mechanism, **given):  # even without noise no more deletions replay
         return 0.0
 
@@ -140,9 +145,7 @@ def _erf_of(distances: Array) -> Array:
     return np.vectorize(replay_probability, otypes=[float])(distances)
 
 
-def _row_by_row(
-    mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int
-) -> float:
+def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int) -> float:
     """Return the probability that a row rejects, where each row sees the touched steps that it covers added up."""
     seen: dict[int, int] = {}
     for step in touched.tolist():
@@ -150,21 +153,22 @@ def _row_by_row(
         for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
             seen[row] = seen.get(row, 0) + 1
     scales = mechanism.scales(steps)
-    each = [
-        _over_rounds(rate, count, lambda joined, scale=scales.item(row): replay_probability(per_visit * joined / scale))
-        for row, count in seen.items()
-    ]
+
+    def rejects(row: int, count: int) -> float:
+        per_step = per_visit / scales.item(row)
+        return _over_rounds(rate, count, lambda joined: replay_probability(per_step * joined))
+
+    each = [rejects(row, count) for row, count in seen.items()]
     if rate == 1.0 and several == 1:
-        return 1.0 - math.prod(1.0 - p for p in each)
+        return 1.0 - math.prod([1.0 - p for p in each])
     return min(1.0, several * sum(each))  # ρ(cA) ≤ cρ(A): a bound for any mixture
 
 
 def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> float:
     if rate == 1.0:
         return float(of(rounds))
-    joined = np.arange(rounds + 1)
-    weights = stats.binom.pmf(joined, rounds, rate)
-    return float(sum(weight * of(number) for weight, number in zip(weights, joined, strict=True)))
+    weights = stats.binom.pmf(np.arange(rounds + 1), rounds, rate)
+    return math.fsum(weight * of(joined) for joined, weight in enumerate(weights.tolist()))
 
 
 # --- what actually happens ----------------------------------------------------------------------------
@@ -179,7 +183,11 @@ class Expected(NamedTuple):
 
 
 def expected_replays(
-    norms: Sequence[float] | Array, steps_of: Sequence[int] | Array, mechanism: Mechanism, steps: int, sigma: float
+    norms: Sequence[float] | Array,
+    steps_of: Sequence[int] | Array,
+    mechanism: Mechanism,
+    steps: int,
+    sigma: float,
 ) -> Expected:
     """Average over deletions whose contributions have these norms, at these steps (joint coupling, one step each)."""
     if sigma == 0.0:

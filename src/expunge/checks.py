@@ -80,7 +80,11 @@ class Exactness:
 
 
 def serve_and_commit(
-    learner: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
+    learner: Learner,
+    records: MemoryRecords,
+    transcript: Transcript,
+    request: Request,
+    rng: np.random.Generator,
 ) -> tuple[MemoryRecords, Transcript]:
     """Serve a request as `unlearn` and `insert` do."""
     change(learner, records, transcript, request, rng).commit()
@@ -179,7 +183,13 @@ def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids
     if learner.schedule.rate < 1.0:
         keys = records.keys_at(0)[slots] if len(slots) else np.zeros(0, dtype=np.uint64)
         parts += [joins(keys, step, learner.schedule.rate) for step in range(len(sums))]
-    numbers = [learner.mechanism.whiten(noise), sums, answers, transcript.iterates[:], transcript.model(learner)]
+    numbers = [
+        learner.mechanism.whiten(noise),
+        sums,
+        answers,
+        transcript.iterates[:],
+        transcript.model(learner),
+    ]
     return np.concatenate([*parts, *(part.ravel() for part in numbers)], dtype=float)
 
 
@@ -189,7 +199,12 @@ def _state_names(learner: Learner, records: MemoryRecords, transcript: Transcrip
     names = [f"@place({one})" for one in people] + [f"slot({one})" for one in people]
     if learner.schedule.rate < 1.0:
         names += [f"@joins({one},{step})" for step in range(transcript.steps) for one in people]
-    sizes = {"noise": transcript.sums, "sum": transcript.sums, "answer": transcript.answers, "w": transcript.iterates}
+    sizes = {
+        "noise": transcript.sums,
+        "sum": transcript.sums,
+        "answer": transcript.answers,
+        "w": transcript.iterates,
+    }
     for name, table in sizes.items():
         flat = table[:].reshape(transcript.steps, -1)
         names += [f"{name}[{row},{column}]" for row in range(len(flat)) for column in range(flat.shape[1])]

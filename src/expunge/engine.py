@@ -36,7 +36,6 @@ from expunge.schedules import Edit
 from expunge.types import Array
 from expunge.verification import Verification, verify
 
-
 T = TypeVar("T")
 
 __all__ = [
@@ -90,7 +89,7 @@ def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Records,
                 tally.above += total.above
             ask = asking.send(Reply(total, shift))
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return stop.value
 
 
 # --- learning -----------------------------------------------------------------------------------------

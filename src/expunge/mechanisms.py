@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import scipy.fft
 from scipy.linalg import toeplitz
 
@@ -183,7 +184,10 @@ class BinaryTree:
             return Column(np.array(rows, dtype=np.int64), weights, weights, len(rows) ** 0.5)
         inverse = np.array([self.scale(lowbit(r + 1).bit_length() - 1) for r in rows]) ** -1.0
         return Column(
-            np.array(rows, dtype=np.int64), weights, inverse**2, float(np.sqrt(np.sum(inverse**2, dtype=float)))
+            np.array(rows, dtype=np.int64),
+            weights,
+            inverse**2,
+            float(np.sqrt(np.sum(inverse**2, dtype=float))),
         )
 
     def column_norms(self, steps: int) -> Array:
@@ -278,7 +282,7 @@ def _matrix(steps: int, fall: float) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _spectrum(steps: int, fall: float) -> tuple[int, Array]:
+def _spectrum(steps: int, fall: float) -> tuple[int, npt.NDArray[np.complex128]]:
     length = int(scipy.fft.next_fast_len(2 * steps - 1, real=True))
     return length, scipy.fft.rfft(_root(steps, fall), length)
 

@@ -76,13 +76,14 @@ class GivenNoise:
     """Noise that is already there."""
 
     noise: Array
-    offset: int = 0
 
     def wants_shift(self, step: int) -> bool:
+        """Return False: it depends on nothing."""
         return False
 
     def row(self, step: int, shift: Total | None) -> Array:
-        return self.noise[step - self.offset]
+        """Return the row."""
+        return self.noise[step]
 
 
 def forward(
@@ -453,9 +454,11 @@ class Tail:
     xi_at_horizon: Array | None
 
     def wants_shift(self, step: int) -> bool:
+        """Ask the source of the earlier rows."""
         return self.inner is not None and step < self.setting.horizon and self.inner.wants_shift(step)
 
     def row(self, step: int, shift: Total | None) -> Array:
+        """Return the row, and remember it for the rows that continue it."""
         setting = self.setting
         if step < setting.horizon:
             assert self.inner is not None
@@ -463,10 +466,10 @@ class Tail:
         elif setting.sigma == 0.0:
             self.history[step] = 0.0
         else:
-            xi = self.xi_at_horizon if step == setting.horizon else None
-            if xi is None:
+            xi = self.xi_at_horizon
+            if xi is None or step > setting.horizon:
                 scale = setting.sigma * setting.mechanism.scales(step + 1).item(step)
-                xi = scale * setting.rng.standard_normal(self.history.shape[1])
+                xi = np.asarray(scale * setting.rng.standard_normal(self.history.shape[1]))
             self.history[step] = setting.mechanism.carry(self.history, step) + xi
         return self.history[step]
 

@@ -75,7 +75,7 @@ class Patches:
         places = np.unique(np.concatenate([put_at, leave_at, drop_at]))
 
         def bounds(at: Ints) -> list[list[int]]:
-            return np.searchsorted(at, [places, places + 1]).T.tolist()  # type: ignore[no-any-return]
+            return np.searchsorted(at, [places, places + 1]).T.tolist()
 
         def part(rows: list[AnyArray], first: int, stop: int) -> Batch:
             return tuple([column[first:stop] for column in rows]) if stop > first else ()
@@ -83,7 +83,12 @@ class Patches:
         return {
             place: Patch(put_slots[p:q], part(put_rows, p, q), s - r, part(enter_rows, *e), part(leave_rows, *f))
             for place, (p, q), (r, s), e, f in zip(
-                places.tolist(), bounds(put_at), bounds(drop_at), bounds(enter_at), bounds(leave_at), strict=True
+                places.tolist(),
+                bounds(put_at),
+                bounds(drop_at),
+                bounds(enter_at),
+                bounds(leave_at),
+                strict=True,
             )
         }
 
@@ -127,7 +132,10 @@ class Patches:
         back = -1 - edit.put_sources[moved]
         self._restore(done, edit.leave_places, edit.leave_slots, self.leave_rows)
         self._restore(
-            done, edit.moved_places[back], edit.moved_slots[back], tuple([column[moved] for column in self.put_rows])
+            done,
+            edit.moved_places[back],
+            edit.moved_slots[back],
+            tuple([column[moved] for column in self.put_rows]),
         )
         shelves.resize(self.places_before)
 

@@ -18,8 +18,8 @@ class Query(Protocol):
     """What a record contributes at a step: ``size`` numbers of norm at most ``bound``.
 
     Where a step visits everyone, a record's contribution must not depend on the batch that it comes in, not even
-    in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a faster way
-    to the sum of its contributions, and ``admit(batch)``, which raises if records are unfit to enter.
+    in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a
+    faster way to the sum of its contributions, and ``admit(batch)``, which raises if records are unfit to enter.
     """
 
     @property

@@ -77,7 +77,7 @@ class ArrayRows:
     @property
     def shape(self) -> tuple[int, int]:
         """Steps and numbers a step."""
-        return self.array.shape  # type: ignore[return-value]
+        return self.array.shape
 
     @property
     def nbytes(self) -> int:

@@ -185,7 +185,8 @@ class Schedule(Protocol):
         """Draw where the entering records go."""
 
 
-class Entering(NamedTuple):
+@dataclass(frozen=True)
+class Entering:
     """What a schedule may know of records that enter: never what they say."""
 
     count: int

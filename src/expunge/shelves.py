@@ -59,8 +59,8 @@ class Shelf:
         else:
             inside = np.arange(self.width)
             for chunk in range(0, len(order), 65536):
-                rows = slice(chunk, chunk + 65536)
-                self.buffer[where[rows, None] + inside] = column[order[rows]].reshape(-1, self.width)
+                part = slice(chunk, chunk + 65536)
+                self.buffer[where[part, None] + inside] = column[order[part]].reshape(-1, self.width)
 
     def block(self, place: int, length: int) -> AnyArray:
         """Return the first ``length`` rows of a place, as a view."""

@@ -85,12 +85,12 @@ def _check_step(
 def _agree(stored: Array, derived: Array, tolerance: float) -> bool:
     if tolerance == 0.0:
         return np.array_equal(stored, derived)
-    return np.allclose(stored, derived, rtol=tolerance, atol=tolerance * (1.0 + float(np.abs(derived).max(initial=0.0))))
+    return np.allclose(
+        stored, derived, rtol=tolerance, atol=tolerance * (1.0 + float(np.abs(derived).max(initial=0.0)))
+    )
 
 
-def _explain(
-    learner: Learner, records: Records, place: int, step: int, path: Path, stored: Array, total: Total
-) -> str:
+def _explain(learner: Learner, records: Records, place: int, step: int, path: Path, stored: Array, total: Total) -> str:
     """Name the record whose contribution is the difference, if there is one."""
     excess = total.sum - stored
     if total.evaluations:

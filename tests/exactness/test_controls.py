@@ -1,9 +1,9 @@
 """Negative controls: each plausible mistake, made in the real engine, must be caught with p < 1e-6."""
 
 import pytest
-from paper.controls import controls
 
 from expunge.checks import check_exact
+from paper.controls import controls
 
 
 @pytest.mark.parametrize("control", controls(), ids=lambda control: control.name)

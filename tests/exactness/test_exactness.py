@@ -5,9 +5,9 @@ any number or product would be noticed. `benchmarks/paper/exactness.py` does the
 """
 
 import pytest
-from paper.cases import cases
 
 from expunge.checks import check_exact
+from paper.cases import cases
 
 TESTED = [case for case in cases() if case.in_tests]
 
