@@ -163,10 +163,10 @@ def test_a_bulk_takes_at_most_one_forward_pass():
 
 
 def test_many_touched_steps_are_decided_as_one_by_one(monkeypatch):
-    import expunge.passes as passes
+    import expunge.reconcile as reconcile
 
     def run(group):
-        monkeypatch.setattr(passes._Group, "SIZE", group)
+        monkeypatch.setattr(reconcile._Group, "SIZE", group)
         rng = np.random.default_rng(9)
         learner, records = toy(Scattered(300), sigma=4.0), people(900)
         transcript = learn(learner, records, rng)

@@ -36,7 +36,6 @@ from expunge import (
     change,
     learn,
     learn_with_outcome,
-    passes,
     verify,
 )
 from expunge.accounting import noise_for, paper_sigma, rho_for, worst_case_rho
@@ -105,7 +104,7 @@ def distance_from_normal(decide, shift=1.2, grid=300):
 
 @cache
 def p_value_in_the_engine(plan, decide):
-    with mock.patch.object(passes, "reflect", decide):
+    with mock.patch.object(reconcile, "reflect", decide):
         return check_exact(plan, (PEOPLE,), ONE, runs=1500, seed=3).p_value
 
 
@@ -218,7 +217,7 @@ def unlearned(step, coins, sigma=1.0):
     plan = of_the_paper(sigma)
     records, transcript, rng = trained(plan, NINE)
     forced = mock.Mock(side_effect=[KEPT if kept else Decision(False, 2.0) for kept in coins])
-    with mock.patch.object(passes, "reflect", forced):
+    with mock.patch.object(reconcile, "reflect", forced):
         outcome = change(plan, records, transcript, Delete(records.ids_at(step)), rng).commit()
     return plan, records, transcript, outcome, forced.call_count
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expunge import Delete, Everyone, Identity, Insert, Scattered, learn, unlearn, verify
-from expunge.schedules import Edit
+from expunge.edits import Edit
 from toys import people, toy
 
 

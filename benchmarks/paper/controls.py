@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-import expunge.passes as passes
+import expunge.reconcile as reconcile
 from expunge import (
     Everyone,
     GradientDescent,
@@ -44,7 +44,11 @@ class Control:
     @contextmanager
     def mistake(self) -> Iterator[None]:
         """Make the mistake for a while."""
-        with mock.patch.multiple(passes, **self.patches) if self.patches else mock.patch.object(passes, "KEPT", KEPT):
+        with (
+            mock.patch.multiple(reconcile, **self.patches)
+            if self.patches
+            else mock.patch.object(reconcile, "KEPT", KEPT)
+        ):
             yield
 
 
@@ -86,14 +90,14 @@ def _fresh_fit(
     return records, transcript if kept else learn(plan, records, rng, arranged=True)
 
 
-class _OneCoin(passes._JointNoise):
+class _OneCoin(reconcile._JointNoise):
     """No more coins once a replay has begun."""
 
     def wants_shift(self, step: int) -> bool:
         return False
 
 
-class _Peeking(passes._Coins):
+class _Peeking(reconcile._Coins):
     """Coins that look at the last row of an ordered schedule, whose noise then stays as it is."""
 
     def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
@@ -107,7 +111,7 @@ class _Peeking(passes._Coins):
         return decision, replay_probability(distance)
 
 
-def _observed(setting: passes.Setting, shift: Total) -> float:
+def _observed(setting: reconcile.Setting, shift: Total) -> float:
     """A budget chosen from the shift that was seen."""
     return float(shift.sum @ shift.sum) / setting.sigma**2
 

@@ -15,24 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from expunge.edits import Edit
 from expunge.errors import BadPlan
+from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
-from expunge.passes import (
-    RECONCILIATIONS,
-    Ask,
-    GivenNoise,
-    Reply,
-    Setting,
-    Staged,
-    Tail,
-    Verdict,
-    forward,
-    noiseless,
-)
+from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, noiseless
 from expunge.records import Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
-from expunge.schedules import Edit
 from expunge.types import Array
 from expunge.verification import Verification, verify
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
+from expunge.forward import Rule
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
-from expunge.passes import Rule
 from expunge.records import Query, Records, Share
 from expunge.rows import Path, Rows
 from expunge.schedules import Everyone, Schedule, Shuffled

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns
 from expunge.patches import Patches
 from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, evaluate
 from expunge.rows import Path
-from expunge.schedules import SLOT_BITS, SLOT_MASK, Assignment, Edit, Entering, Schedule, joins
+from expunge.schedules import Assignment, Entering, Schedule, joins
 from expunge.shelves import Shelves
 from expunge.types import AnyArray, Array, Batch, Ints, Keys
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.schedules import Edit
+from expunge.edits import Edit
 from expunge.shelves import Shelves
 from expunge.types import AnyArray, Batch, Ints
 

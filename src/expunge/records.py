@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from expunge.edits import Edit
 from expunge.errors import BadContribution
 from expunge.rows import Path
-from expunge.schedules import Assignment, Edit, Schedule
+from expunge.schedules import Assignment, Schedule
 from expunge.types import AnyArray, Array, Batch, Ints
 
 

@@ -1,8 +1,7 @@
-"""The passes over the steps, as generators that ask for sums and go on: whoever holds the records answers.
+"""Reconciling a stored path with changed records: keep it, or say from where, and with which noise, to replay it.
 
-`forward` computes sums, answers and iterates from some step on. The three *reconciliations* (one for each
-coupling) walk along the stored path of a changed data set and either keep it or say from where, and with
-which noise, the forward pass replays it. Proofs: docs/guarantee.md.
+There is one reconciliation for each coupling, a generator like `expunge.forward.forward`. They walk along the
+stored path, ask what the edit changes, and toss the coins. Proofs: docs/guarantee.md.
 """
 
 from __future__ import annotations
@@ -10,114 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
-from expunge.errors import BadContribution, BadIterate
+from expunge.errors import BadContribution
+from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
 from expunge.mechanisms import Column, Mechanism
 from expunge.records import Total
 from expunge.rows import Path, Rows
 from expunge.types import Array
-
-
-class Rule(Protocol):
-    """How the next iterate follows from the noisy answers: deterministic, so that it costs no privacy."""
-
-    @property
-    def start(self) -> Array:
-        """The first iterate."""
-
-    def step(self, step: int, path: Path, answer: Array) -> Array:
-        """Return the iterate after ``step``."""
-
-
-class Ask(NamedTuple):
-    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it."""
-
-    step: int
-    path: Path
-    total: bool
-    shift: bool
-
-
-class Reply(NamedTuple):
-    """The answer."""
-
-    total: Total | None
-    shift: Total | None
-
-
-class Staged(NamedTuple):
-    """New rows from step ``first`` on."""
-
-    first: int
-    sums: Array
-    answers: Array
-    iterates: Array
-
-
-Forward = Generator[Ask, Reply, Staged]
-
-
-class NoiseSource(Protocol):
-    """Where a forward pass gets the noise on its answers."""
-
-    def wants_shift(self, step: int) -> bool:
-        """Whether the noise of a step depends on what the edit changes there."""
-
-    def row(self, step: int, shift: Total | None) -> Array:
-        """Return the noise on the answer of a step; asked once for each step, in order."""
-
-
-@dataclass
-class GivenNoise:
-    """Noise that is already there."""
-
-    noise: Array
-
-    def wants_shift(self, step: int) -> bool:
-        """Return False: it depends on nothing."""
-        return False
-
-    def row(self, step: int, shift: Total | None) -> Array:
-        """Return the row."""
-        return self.noise[step]
-
-
-def forward(
-    rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
-    watch: Callable[[int], None] | None = None,
-) -> Forward:  # fmt: skip
-    """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones."""
-    first = path.made
-    start = rule.start
-    sums, answers = np.empty((steps - first, size)), np.empty((steps - first, size))
-    iterates = np.empty((steps - first, *start.shape))
-    path.staged = iterates
-    for step in range(first, steps):
-        reply = yield Ask(step, path, True, noise.wants_shift(step))
-        assert reply.total is not None
-        row = step - first
-        sums[row] = reply.total.sum
-        running = running + reply.total.sum if prefix else reply.total.sum
-        answer = running + noise.row(step, reply.shift)
-        answers[row] = answer
-        iterate = rule.step(step, path, answer)
-        if iterate.shape != start.shape or not np.isfinite(iterate).all():
-            raise BadIterate(
-                f"step {step}: the rule returned an iterate of shape {iterate.shape} (it starts with {start.shape}) "
-                "or with NaN or infinity. Take smaller steps, or check the rule."
-            )
-        iterates[row] = iterate
-        path.append(iterates[row])
-        if watch is not None:
-            watch(step + 1)
-    return Staged(first, sums, answers, iterates)
-
-
-# --- reconciliations --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""The forward pass, as a generator that asks for sums and goes on: whoever holds the records answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from expunge.errors import BadIterate
+from expunge.records import Total
+from expunge.rows import Path
+from expunge.types import Array
+
+
+class Rule(Protocol):
+    """How the next iterate follows from the noisy answers: deterministic, so that it costs no privacy."""
+
+    @property
+    def start(self) -> Array:
+        """The first iterate."""
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the iterate after ``step``."""
+
+
+class Ask(NamedTuple):
+    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it."""
+
+    step: int
+    path: Path
+    total: bool
+    shift: bool
+
+
+class Reply(NamedTuple):
+    """The answer."""
+
+    total: Total | None
+    shift: Total | None
+
+
+class Staged(NamedTuple):
+    """New rows from step ``first`` on."""
+
+    first: int
+    sums: Array
+    answers: Array
+    iterates: Array
+
+
+Forward = Generator[Ask, Reply, Staged]
+
+
+class NoiseSource(Protocol):
+    """Where a forward pass gets the noise on its answers."""
+
+    def wants_shift(self, step: int) -> bool:
+        """Whether the noise of a step depends on what the edit changes there."""
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        """Return the noise on the answer of a step; asked once for each step, in order."""
+
+
+@dataclass
+class GivenNoise:
+    """Noise that is already there."""
+
+    noise: Array
+
+    def wants_shift(self, step: int) -> bool:
+        """Return False: it depends on nothing."""
+        return False
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        """Return the row."""
+        return self.noise[step]
+
+
+def forward(
+    rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
+    watch: Callable[[int], None] | None = None,
+) -> Forward:  # fmt: skip
+    """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones."""
+    first = path.made
+    start = rule.start
+    sums, answers = np.empty((steps - first, size)), np.empty((steps - first, size))
+    iterates = np.empty((steps - first, *start.shape))
+    path.staged = iterates
+    for step in range(first, steps):
+        reply = yield Ask(step, path, True, noise.wants_shift(step))
+        assert reply.total is not None
+        row = step - first
+        sums[row] = reply.total.sum
+        running = running + reply.total.sum if prefix else reply.total.sum
+        answer = running + noise.row(step, reply.shift)
+        answers[row] = answer
+        iterate = rule.step(step, path, answer)
+        if iterate.shape != start.shape or not np.isfinite(iterate).all():
+            raise BadIterate(
+                f"step {step}: the rule returned an iterate of shape {iterate.shape} (it starts with {start.shape}) "
+                "or with NaN or infinity. Take smaller steps, or check the rule."
+            )
+        iterates[row] = iterate
+        path.append(iterates[row])
+        if watch is not None:
+            watch(step + 1)
+    return Staged(first, sums, answers, iterates)
