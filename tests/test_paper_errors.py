@@ -36,6 +36,7 @@ from expunge import (
     change,
     learn,
     learn_with_outcome,
+    reconcile,
     verify,
 )
 from expunge.accounting import noise_for, paper_sigma, rho_for, worst_case_rho

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -44,11 +44,9 @@ class Control:
     @contextmanager
     def mistake(self) -> Iterator[None]:
         """Make the mistake for a while."""
-        with (
-            mock.patch.multiple(reconcile, **self.patches)
-            if self.patches
-            else mock.patch.object(reconcile, "KEPT", KEPT)
-        ):
+        with ExitStack() as stack:
+            for name, wrong in self.patches.items():
+                stack.enter_context(mock.patch.object(reconcile, name, wrong))
             yield
 
 
