@@ -42,14 +42,14 @@ class FileRecords:
 
     def __init__(self, folder, features):
         self.folder, self.features, self.count = folder, np.asarray(features, dtype=float), len(features)
-        self.staged = None
+        self.staged = self.blocks = None
 
     def _read(self, place):
         name = self.folder / f"place-{place}.npy"
         return np.load(name) if name.exists() else np.zeros((0, self.features.shape[1] + 1))
 
     def _block(self, place):
-        return self.staged[place][0] if self.staged is not None and place in self.staged else self._read(place)
+        return self.blocks[place][0] if self.blocks is not None and place in self.blocks else self._read(place)
 
     def _lengths(self):
         return np.array([len(self._read(place)) for place in range(self.places)], dtype=np.int64)
@@ -106,27 +106,27 @@ class FileRecords:
             new[place].pop()
         enters = {tuple(row): place for place, rows in new.items() for row in rows}
         leaves = {tuple(row): place for place, rows in old.items() for row in rows}
-        self.staged = {}
+        self.blocks = {}
         for place in new:
             came = [row for row, at in enters.items() if at == place and leaves.get(row) != place]
             went = [row for row, at in leaves.items() if at == place and enters.get(row) != place]
             width = self.features.shape[1] + 1
-            self.staged[place] = tuple(np.array(part).reshape(-1, width) for part in (new[place], came, went))
-        self.change = edit.added - edit.removed
+            self.blocks[place] = tuple(np.array(part).reshape(-1, width) for part in (new[place], came, went))
+        self.staged = edit
 
     def total(self, place, step, path, query, share):
         return evaluate(query, step, path, self.batch_at(place), share.unit)
 
     def shift(self, place, step, path, query, share):
-        parts = [evaluate(query, step, path, (rows[:, :-1],), share.unit) for rows in self.staged[place][1:]]
+        parts = [evaluate(query, step, path, (rows[:, :-1],), share.unit) for rows in self.blocks[place][1:]]
         return Total(parts[0].sum - parts[1].sum, sum(p.evaluations for p in parts), sum(p.above for p in parts))
 
     def commit(self):
-        for place, (rows, _, _) in self.staged.items():
+        for place, (rows, _, _) in self.blocks.items():
             np.save(self.folder / f"place-{place}.npy", rows)
-        self.count += self.change
-        self.places = max(self.staged) + 1
-        self.staged = None
+        self.count += self.staged.added - self.staged.removed
+        self.places = max(self.blocks) + 1
+        self.staged = self.blocks = None
 
     def rollback(self):
-        self.staged = None
+        self.staged = self.blocks = None

@@ -430,3 +430,8 @@ def test_an_arrival_costs_at_most_a_step_of_evaluations_and_no_replay(batch):
         assert outcome.kept
         assert outcome.evaluations <= batch
         assert verify(learner, records, transcript)
+
+
+def test_iterates_must_be_flat():
+    with pytest.raises(BadPlan, match="flatten"):
+        toy(rule=DualAveraging(np.zeros((2, 2)), 0.1))

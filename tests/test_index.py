@@ -76,3 +76,17 @@ def test_negative_ids_are_ids_too():
     ids = np.array([-5, 5, np.iinfo(np.int64).min])
     index = HashIndex(hashes(ids), np.array([1, 2, 3]))
     assert [index.find(hashes(ids[j : j + 1]).item(0)) for j in range(3)] == [[1], [2], [3]]
+
+
+def test_clusters_of_many_records_of_one_subject_lose_the_right_ones():
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        subjects = np.concatenate([np.zeros(600, dtype=np.int64), np.repeat(np.arange(1, 301), 2)])
+        places = rng.integers(5, size=len(subjects))
+        index = HashIndex(hashes(subjects), places)
+        gone = rng.permutation(len(subjects))[:81]
+        index.remove(hashes(subjects[gone]), places[gone])
+        left = np.delete(np.arange(len(subjects)), gone)
+        assert index.same_as(HashIndex(hashes(subjects[left]), places[left]))
+        index.remove(hashes(subjects[left]), places[left])
+        assert index.count == len(index.entries()[0]) == 0

@@ -232,3 +232,123 @@ class _Eight:
 
     def contributions(self, step, path, batch):
         return np.tanh(batch[0])
+
+
+def test_a_large_subject_is_found_and_deleted_whole_after_other_deletions():
+    rng = np.random.default_rng(19)
+    subjects = np.concatenate([np.zeros(600, dtype=np.int64), np.repeat(np.arange(1, 301), 2)])
+    records = MemoryRecords((rng.normal(size=(1200, 2)),), subjects=subjects)
+    learner = toy(Scattered(7), sigma=5.0)
+    transcript = learn(learner, records, rng)
+    records.ids_of([0, 1])
+    unlearn(learner, records, transcript, rng.permutation(1200)[:81], rng=rng)
+    assert records.audit() == []
+    for subject in (0, 7, 123):
+        unlearn(learner, records, transcript, subjects=[subject], rng=rng)
+        with pytest.raises(UnknownId):
+            records.ids_of([subject])
+    assert verify(learner, records, transcript)
+
+
+def test_automatic_ids_begin_after_all_that_were_given():
+    rng = np.random.default_rng(20)
+    learner, records = toy(), people(3)
+    transcript = learn(learner, records, rng)
+    insert(learner, records, transcript, (np.ones((1, 2)),), [7], rng=rng)
+    insert(learner, records, transcript, (np.ones((2, 2)),), rng=rng)
+    ids = sorted(one for place in range(4) for one in records.ids_at(place).tolist())
+    assert ids == [0, 1, 2, 7, 8, 9]
+    unlearn(learner, records, transcript, ids, rng=rng)
+    insert(learner, records, transcript, (np.ones((1, 2)),), ["ann"], rng=rng)
+    with pytest.raises(BadRecords, match="ids of their own"):
+        insert(learner, records, transcript, (np.ones((1, 2)),), rng=rng)
+
+
+@pytest.mark.parametrize("schedule", [Shuffled(1), Shuffled(3), Arrival(4), Scattered(5), Everyone(2)], ids=str)
+def test_memory_does_not_grow_with_the_number_of_requests(schedule):
+    rng = np.random.default_rng(21)
+    learner, records = toy(schedule, BinaryTree(), sigma=3.0), people(30)
+    transcript = learn(learner, records, rng)
+    for turn in range(300):
+        unlearn(learner, records, transcript, [turn], rng=rng)
+        insert(learner, records, transcript, (rng.normal(size=(1, 2)),), rng=rng)
+    assert records.nbytes()["columns"] < 30 * 16 * 12
+    assert verify(learner, records, transcript)
+
+
+def test_a_change_that_was_rolled_back_or_superseded_cannot_be_committed():
+    rng = np.random.default_rng(22)
+    learner, records = toy(), people(6)
+    transcript = learn(learner, records, rng)
+    first = change(learner, records, transcript, Delete([1]), rng)
+    first.rollback()
+    second = change(learner, records, transcript, Delete([2]), rng)
+    with pytest.raises(BadRecords, match="rolled back or superseded"):
+        first.commit()
+    first.rollback()  # does nothing: the staged change is another's
+    second.commit()
+    with pytest.raises(BadRecords, match="has been committed"):
+        second.rollback()
+    assert records.count == 5
+    assert verify(learner, records, transcript)
+
+
+def test_records_are_not_looked_up_while_a_change_is_under_way():
+    rng = np.random.default_rng(23)
+    learner, records = toy(), people(6)
+    transcript = learn(learner, records, rng)
+    decided = change(learner, records, transcript, Insert((np.ones((1, 2)),)), rng)
+    with pytest.raises(BadRecords, match="under way"):
+        records.locate([3])
+    decided.commit()
+    assert records.locate([3]).places.size == 1
+    with pytest.raises(BadRecords, match="no change to commit"):
+        records.commit()
+
+
+def test_ids_and_numbers_of_another_byte_order_are_understood():
+    rng = np.random.default_rng(24)
+    ids = np.array([f"p{i}" for i in range(20)], dtype=">U5")
+    records = MemoryRecords((rng.normal(size=(20, 2)).astype(">f8"),), ids=ids)
+    learner = toy()
+    transcript = learn(learner, records, rng)
+    for one in ids[:10]:
+        unlearn(learner, records, transcript, np.array([one], dtype=">U5"), rng=rng)
+    assert verify(learner, records, transcript)
+
+
+def test_ctrl_c_during_a_commit_waits_until_it_is_done():
+    import signal
+
+    rng = np.random.default_rng(25)
+    learner, records = toy(), people(6)
+    transcript = learn(learner, records, rng)
+    decided = change(learner, records, transcript, Delete([1, 4]), rng)
+    plain = records.commit
+
+    def commit_under_fire():
+        signal.raise_signal(signal.SIGINT)
+        plain()
+
+    records.commit = commit_under_fire
+    with pytest.raises(KeyboardInterrupt):
+        decided.commit()
+    assert records.count == 4
+    assert verify(learner, records, transcript)
+
+
+def test_a_commit_that_failed_can_be_repeated(monkeypatch):
+    rng = np.random.default_rng(26)
+    for schedule in (Scattered(3), Shuffled(2)):
+        learner, records = toy(schedule, sigma=0.3), people(9)
+        transcript = learn(learner, records, rng)
+        records.locate([3])
+        for request in (Delete([1, 4, 5]), Insert((np.ones((6, 2)),))):
+            decided = change(learner, records, transcript, request, rng)
+            with monkeypatch.context() as patch:
+                patch.setattr(MemoryRecords, "_reindex", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    decided.commit()
+            decided.commit()
+            assert records.audit() == []
+            assert verify(learner, records, transcript)

@@ -159,7 +159,7 @@ def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: floa
         return _over_rounds(rate, count, lambda joined: replay_probability(per_step * joined))
 
     each = [rejects(row, count) for row, count in seen.items()]
-    if rate == 1.0 and several == 1:
+    if several == 1:  # exact without sampling; with it a bound, since to join more rounds lets no row keep more often
         return 1.0 - math.prod([1.0 - p for p in each])
     return min(1.0, several * sum(each))  # ρ(cA) ≤ cρ(A): a bound for any mixture
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from expunge.edits import Edit
-from expunge.errors import BadPlan
+from expunge.errors import BadPlan, BadRecords
 from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
+from expunge.interrupts import uninterrupted
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, noiseless
@@ -48,7 +50,8 @@ class Outcome:
     """How many of these contributions were above the query's bound."""
     seconds: float
     replay_probability: float
-    """How likely a replay was at the coins that were tossed: exact for one touched step, else a bound."""
+    """How likely the coins that were tossed were to say replay (of a row-by-row coupling, those up to the first
+    that did). With one touched step and the joint or adaptive coupling this is the probability itself."""
 
     @property
     def kept(self) -> bool:
@@ -169,23 +172,35 @@ class Change:
     """New rows from some step on."""
     outcome: Outcome
 
+    begun: bool = False
+    """Whether the commit has begun: from then on there is no way back."""
+
     def commit(self) -> Outcome:
-        """Make the change final, and return how it went."""
-        self.records.commit()
-        transcript = self.transcript
-        for step, row in self.sums.items():
-            transcript.sums.write(step, row[None])
-        for table in (transcript.sums, transcript.answers, transcript.iterates):
-            table.resize(self.steps)
-        if self.staged is not None:
-            transcript.sums.write(self.staged.first, self.staged.sums)
-            transcript.answers.write(self.staged.first, self.staged.answers)
-            transcript.iterates.write(self.staged.first, self.staged.iterates)
+        """Make the change final, and return how it went. No Ctrl-C comes in between; should it fail, call it again."""
+        with uninterrupted():
+            if not self.begun and self.records.staged is not self.edit:
+                raise BadRecords("this change was rolled back or superseded; decide the request anew.")
+            self.begun = True
+            transcript = self.transcript
+            for step, row in self.sums.items():
+                transcript.sums.write(step, row[None])
+            for table in (transcript.sums, transcript.answers, transcript.iterates):
+                table.resize(self.steps)
+            if self.staged is not None:
+                transcript.sums.write(self.staged.first, self.staged.sums)
+                transcript.answers.write(self.staged.first, self.staged.answers)
+                transcript.iterates.write(self.staged.first, self.staged.iterates)
+            if self.records.staged is self.edit:
+                self.records.commit()
         return self.outcome
 
     def rollback(self) -> None:
         """Leave records and transcript as they were before the request, to the last bit."""
-        self.records.rollback()
+        if self.begun:
+            raise BadRecords("this change has been committed, or its commit has begun; call commit() to finish it.")
+        if self.records.staged is self.edit:
+            with uninterrupted():
+                self.records.rollback()
 
 
 def change(
@@ -206,11 +221,22 @@ def change(
     edit = records.edit(learner.schedule, request, rng)
     records.admit(learner.query, edit)
     _check_capacity(learner, records.count + edit.added - edit.removed)
-    records.stage(edit)
-    try:
+    with _staged(records, edit):
         return _decide(learner, records, transcript, edit, rng, began, watch)
+
+
+@contextmanager
+def _staged(records: Records, edit: Edit) -> Iterator[None]:
+    """Stage an edit, and take it back if anything goes wrong."""
+    if records.staged is not None:
+        raise BadRecords("records: another change is under way; commit it or roll it back first.")
+    try:
+        with uninterrupted():
+            records.stage(edit)
+        yield
     except BaseException:
-        records.rollback()
+        with uninterrupted():
+            records.rollback()
         raise
 
 
@@ -247,11 +273,10 @@ def decide(
     Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
     """
     edit = records.edit(learner.schedule, request, rng)
-    records.stage(edit)
-    try:
-        return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
-    finally:
+    with _staged(records, edit):
+        verdict = _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
         records.rollback()
+        return verdict
 
 
 def _decide(

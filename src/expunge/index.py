@@ -96,17 +96,27 @@ class HashIndex:
         return np.where(self._hashes[cells] == hashed, self._values[cells], EMPTY)
 
     def _cells(self, hashed: Keys, values: Ints) -> Ints:
-        """Return the cells of entries that are there."""
+        """Return the cells of entries that are there, ascending; entries that are alike lie side by side."""
+        order = np.lexsort((values, hashed))
+        hashed, values = hashed[order], values[order]
         cells = self._first_cells(hashed)
-        for j in np.flatnonzero(self._values[cells] != values).tolist():
-            while self._values.item(cells.item(j)) != values.item(j):
-                cells[j] += 1
-        return cells
+        active = np.flatnonzero(self._values[cells] != values)
+        while len(active):
+            cells[active] += 1
+            active = active[self._values[cells[active]] != values[active]]
+        alike = np.searchsorted(cells, cells)
+        return cells + np.arange(len(cells)) - alike
+
+    def same_as(self, other: HashIndex) -> bool:
+        """Say whether both hold the same entries."""
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self.entries(), other.entries(), strict=True))
 
     def move(self, hashed: Keys, old: Ints, new: Ints) -> None:
         """Change the values of entries."""
-        cells = self._cells(hashed, old)
-        alone = (self._hashes[cells + 1] != hashed) & (self._hashes[np.maximum(cells - 1, 0)] != hashed)
+        changing = old != new
+        hashed, old, new = hashed[changing], old[changing], new[changing]
+        cells = self._first_cells(hashed)
+        alone = (self._hashes[cells + 1] != hashed) & (self._values[cells] == old)
         self._values[cells[alone]] = new[alone]
         if not alone.all():  # entries of one hash lie by value
             self.remove(hashed[~alone], old[~alone])
@@ -124,14 +134,28 @@ class HashIndex:
 
     def remove(self, hashed: Keys, values: Ints) -> None:
         """Take entries out; later ones of their cluster move up."""
-        holes = np.sort(self._cells(hashed, values))
-        self.count -= len(hashed)
-        while len(holes):  # from the back, so that no entry moves into a cell that is still to be emptied
-            near = np.diff(holes, append=np.int64(2**62)) < 256
-            self._shift_up(holes[~near])
-            holes = holes[near]
-        if 16 * self.count < len(self._hashes) - 16:
+        holes = self._cells(hashed, values)
+        self.count -= len(holes)
+        for _ in range(8):  # in each cluster from the back, so that no entry moves that is still to go
+            if len(holes) == 0:
+                break
+            last = np.append(holes[1:] >= self._cluster_ends(holes[:-1]), True)
+            self._shift_up(holes[last])
+            holes = holes[~last]
+        self._values[holes] = EMPTY
+        if len(holes) or 16 * self.count < len(self._hashes) - 16:
             self._fill(*self.entries())
+
+    def _cluster_ends(self, cells: Ints) -> Ints:
+        """Return the first cell after each that is empty or where an entry is at home."""
+        ends = cells + 1
+        active = np.arange(len(ends))
+        while len(active):
+            here = ends[active]
+            home = (self._hashes[here] >> np.uint64(self._shift)).astype(np.int64)
+            active = active[(self._values[here] != EMPTY) & (home < here)]
+            ends[active] += 1
+        return ends
 
     def remove_one(self, hashed: int, value: int) -> None:
         """Take an entry out."""

@@ -11,9 +11,14 @@ from expunge.errors import BadRecords, DuplicateId
 from expunge.types import AnyArray, Batch
 
 
+def _native(array: AnyArray) -> AnyArray:
+    """Return the array in this machine's byte order."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def as_columns(columns: Sequence[Any]) -> Batch:
     """Return the columns as arrays of finite numbers, all equally long."""
-    arrays = tuple([np.asarray(column) for column in columns])
+    arrays = tuple([_native(np.asarray(column)) for column in columns])
     if not arrays:
         raise BadRecords("columns: give at least one array of records.")
     for number, array in enumerate(arrays):
@@ -34,7 +39,7 @@ def as_columns(columns: Sequence[Any]) -> Batch:
 
 def as_ids(name: str, values: object) -> AnyArray:
     """Return ids as 64-bit integers or fixed-width strings."""
-    ids = np.asarray(values)
+    ids = _native(np.asarray(values))
     if ids.ndim != 1:
         raise BadRecords(f"{name}: expected a flat sequence of ids, got shape {ids.shape}.")
     if ids.size == 0:

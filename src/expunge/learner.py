@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
 from expunge.forward import Rule
@@ -52,6 +54,8 @@ class Learner:
             raise BadPlan("coupling='adaptive' needs a fixed number of steps: use Everyone or Scattered.")
         if isinstance(self.selector, str) and self.selector not in SELECTORS:
             raise BadPlan(f"selector={self.selector!r}: use one of {', '.join(SELECTORS)}, or a function of the path.")
+        if np.ndim(self.rule.start) != 1:
+            raise BadPlan(f"rule.start has {np.ndim(self.rule.start)} dimensions: flatten iterates to one.")
         if not (math.isfinite(self.query.bound) and self.query.bound > 0):
             raise BadPlan(f"query.bound={self.query.bound!r}: declare a positive, finite bound.")
 

@@ -20,6 +20,7 @@ from scipy.linalg import toeplitz
 from expunge.errors import BadPlan
 from expunge.types import Array, Ints
 
+TABLE_LIMIT = 1024  # a table of steps² numbers, 8 megabytes at most
 DENSE_LIMIT = 128  # below this many steps a product with the matrix beats an FFT
 
 
@@ -300,11 +301,15 @@ def _convolve(fall: float, x: Array) -> Array:
     return np.ascontiguousarray(scipy.fft.irfft(columns, length)[:, :steps].T)
 
 
-@lru_cache(maxsize=1024)
-def _pulled(step: int, steps: int) -> Array:
-    column = np.zeros(steps)
-    column[step:] = _root(steps, 0.5)[: steps - step]
-    return _convolve(1.5, column[::-1])[::-1].copy()  # the transpose of a Toeplitz matrix, read backwards
+def _pulled(columns: Array) -> Array:
+    """Return B⁻ᵀ times the columns: the transpose of a Toeplitz matrix, read backwards."""
+    return np.ascontiguousarray(_convolve(1.5, np.ascontiguousarray(columns[::-1]))[::-1])
+
+
+@lru_cache(maxsize=2)
+def _pull_table(steps: int) -> Array:
+    """Return B⁻ᵀ C e_τ for all τ at once, so that what is remembered does not tell which steps were looked at."""
+    return np.ascontiguousarray(_pulled(_matrix(steps, 0.5)).T)
 
 
 @dataclass(frozen=True)
@@ -340,8 +345,12 @@ class SquareRoot:
         return _convolve(1.5, noise)
 
     def pull(self, step: int, steps: int) -> Array:
-        """Return B⁻ᵀ C e_τ; the most recent ones are remembered, since they depend on nothing else."""
-        return _pulled(step, steps)
+        """Return B⁻ᵀ C e_τ; up to `TABLE_LIMIT` steps there is a table of them."""
+        if steps <= TABLE_LIMIT:
+            return _pull_table(steps)[step]
+        column = np.zeros(steps)
+        column[step:] = _root(steps, 0.5)[: steps - step]
+        return _pulled(column)
 
     def carry(self, noise: Array, step: int) -> Array:
         """Return -Σ_{s < t} b_{t-s} N_s with b the coefficients of B⁻¹."""

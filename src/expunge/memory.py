@@ -85,15 +85,32 @@ class MemoryRecords:
     def index(self) -> HashIndex:
         """The places by hashed id, built when first needed."""
         if self._index is None:
-            self._index = HashIndex(hashes(self._all_labels(self._width)), self._positions())
+            self._index = self._fresh_index()
         return self._index
+
+    def _fresh_index(self) -> HashIndex:
+        self._refuse_staged()
+        return HashIndex(hashes(self._all_labels(self._width)), self._positions())
 
     @property
     def _by_subject(self) -> HashIndex:
         if self._subject_index is None:
-            places = np.repeat(np.arange(len(self.shelves)), self.shelves.lengths)
-            self._subject_index = HashIndex(hashes(self._all_labels(self._width + 1)), places)
+            self._subject_index = self._fresh_subject_index()
         return self._subject_index
+
+    def _fresh_subject_index(self) -> HashIndex:
+        self._refuse_staged()
+        places = np.repeat(np.arange(len(self.shelves)), self.shelves.lengths)
+        return HashIndex(hashes(self._all_labels(self._width + 1)), places)
+
+    @property
+    def staged(self) -> Edit | None:
+        """The edit that is under way, if any."""
+        return None if self._patches is None else self._patches.edit
+
+    def _refuse_staged(self) -> None:
+        if self._patches is not None:
+            raise BadRecords("records: another change is under way; commit it or roll it back first.")
 
     def _all_labels(self, position: int) -> AnyArray:
         """Return a column of ids or subjects, place by place."""
@@ -108,19 +125,20 @@ class MemoryRecords:
         return (places << SLOT_BITS) | slots
 
     def audit(self) -> list[str]:
-        """Name every record that the index and the shelves do not agree on."""
-        if self._index is None:
-            return []
-        ids, positions = self._all_labels(self._width), self._positions()
-        hashed = hashes(ids)
+        """Name every record that an index and the shelves do not agree on."""
         problems = []
-        for j in np.flatnonzero(self._index.first(hashed) != positions).tolist():
-            if positions.item(j) not in self._index.find(hashed.item(j)):
-                place = positions.item(j) >> 32
-                problems.append(f"records: {ids[j].item()!r} lies at place {place}, which the index does not know")
-        known, where = self._index.entries()
-        for position in where[~np.isin(known, hashed)].tolist():
-            problems.append(f"records: a record of place {position >> 32} is in the index, but not there")
+        if self._index is not None and not self._index.same_as(self._fresh_index()):
+            ids, positions = self._all_labels(self._width), self._positions()
+            for record, hashed, position in zip(ids, hashes(ids).tolist(), positions.tolist(), strict=True):
+                if position not in self._index.find(hashed):
+                    place = position >> 32
+                    problems.append(f"records: {record.item()!r} lies at place {place}, which the index does not know")
+            known, where = self._index.entries()
+            for position in where[~np.isin(known, hashes(ids))].tolist():
+                problems.append(f"records: a record of place {position >> 32} is in the index, but not there")
+            problems = problems or ["records: the index of ids does not fit the records"]
+        if self._subject_index is not None and not self._subject_index.same_as(self._fresh_subject_index()):
+            problems.append("records: the index of subjects does not fit the records")
         return problems
 
     def nbytes(self) -> dict[str, int]:
@@ -143,7 +161,8 @@ class MemoryRecords:
         self._keyed, self._ordered = assignment.keys is not None, schedule.ordered
         columns = self._waiting if assignment.keys is None else (*self._waiting, assignment.keys)
         self._model = tuple([column[:0].copy() for column in columns])
-        self._shelves = Shelves(columns, assignment.order, assignment.lengths)
+        least = getattr(schedule, "batch", 0)  # a step of an order will be full some day
+        self._shelves = Shelves(columns, assignment.order, assignment.lengths, least)
         self._waiting = None  # from here on the rows live on the shelves only
         return assignment
 
@@ -309,48 +328,56 @@ class MemoryRecords:
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready; a place changes when a sum over it is first asked for, or at `commit`."""
-        if self._patches is not None:
-            raise BadRecords("records: another change is under way; commit it or roll it back first.")
+        self._refuse_staged()
         if edit.entering:
             self.shelves.admit(edit.entering, self.count == 0)
         self._patches = Patches(self.shelves, edit)
+        self._patches.make_room()
 
     def commit(self) -> None:
-        """Make the staged edit final."""
+        """Make the staged edit final. Should this fail half-way (no memory), it can be called again."""
         patches = self._patches
-        assert patches is not None
-        patches.finish()
+        if patches is None:
+            raise BadRecords("records: there is no change to commit.")
         edit = patches.edit
-        self._reindex(patches)
-        self.count += edit.added - edit.removed
+        patches.finish()
+        indexes = self._index, self._subject_index
+        self._index = self._subject_index = None  # if something fails, they are built anew
+        self._reindex(patches, *indexes)
+        count = self.count + edit.added - edit.removed
         if edit.added and not edit.removed:
-            self._next_id = None if self._next_id is None else self._next_id + edit.added
+            self._number_on(edit.entering[self._width])
             self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
         if self._ordered:
             self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
-        self._patches = None
+        self.count, self._patches = count, None
+        self._index, self._subject_index = indexes
 
-    def _reindex(self, patches: Patches) -> None:
+    def _number_on(self, ids: AnyArray) -> None:
+        """Let automatic ids begin after all that were given."""
+        if self._next_id is not None:
+            numbers = ids.dtype.kind == "i"
+            self._next_id = max(self._next_id, int(ids.max(initial=-1)) + 1) if numbers else None
+
+    def _reindex(self, patches: Patches, by_id: HashIndex | None, by_subject: HashIndex | None) -> None:
         """Bring the indexes up to date: records that left, moved, or came."""
         edit = patches.edit
         if edit.added and edit.removed:  # a replacement: everyone stays where they are
             return
-        if self._index is None and self._subject_index is None:
-            return
-        if edit.within_a_place and self._subject_index is None and self._index is not None:
+        if edit.within_a_place and by_subject is None and by_id is not None:
             base = edit.leave_places.item(0) << 32
             slot = edit.leave_slots.item(0)
-            self._index.remove_one(hashes(patches.leave_rows[self._width]).item(0), base | slot)
+            by_id.remove_one(hashes(patches.leave_rows[self._width]).item(0), base | slot)
             if patches.put_rows:
                 mover = hashes(patches.put_rows[self._width]).item(0)
-                self._index.move_one(mover, base | edit.moved_slots.item(0), base | slot)
+                by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
             return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots
         moved = edit.put_sources < 0
         came_from = -1 - edit.put_sources[moved]
         was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
         gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
-        for position, index in ((self._width, self._index), (self._width + 1, self._subject_index)):
+        for position, index in ((self._width, by_id), (self._width + 1, by_subject)):
             if index is None:
                 continue
             values = [gone[: edit.removed], was, at[moved], at[~moved]]

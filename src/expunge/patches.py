@@ -24,7 +24,8 @@ class Patch:
     leaving: Batch
     """The rows that change place: what the sums of the place gain and lose."""
     before: int | None = None
-    """How many rows there were; None while the patch is not done."""
+    """How many rows there were; None while the patch has not begun."""
+    done: bool = False
 
 
 class Patches:
@@ -46,7 +47,10 @@ class Patches:
             self.leave_rows = shelves.gather(edit.leave_places, edit.leave_slots)
             self.put_rows = self._sources()
             self.by_place = self._cut()
-            shelves.resize(max(len(shelves), int(edit.put_places.max(initial=-1)) + 1))
+
+    def make_room(self) -> None:
+        """Add the places that the edit needs."""
+        self.shelves.resize(max(len(self.shelves), int(self.edit.put_places.max(initial=-1)) + 1))
 
     def _sources(self) -> Batch:
         """Return the rows to put, in the order of ``put_sources``."""
@@ -95,28 +99,31 @@ class Patches:
     def at(self, place: int) -> Patch | None:
         """Return the patch of a place, after doing it."""
         patch = self.by_place.get(place)
-        if patch is not None and patch.before is None:
+        if patch is not None and not patch.done:
             self._do(place, patch)
         return patch
 
     def _do(self, place: int, patch: Patch) -> None:
         shelves, slots = self.shelves, patch.slots
-        block = shelves.block(place)
-        patch.before = length = len(block[0])
+        if patch.before is None:
+            patch.before = shelves.lengths.item(place)
+        length = patch.before
+        block = tuple([shelf.block(place, length) for shelf in shelves.columns])
         inside = len(slots) if not slots or slots[-1] < length else sum(slot < length for slot in slots)
         if inside:
             here = slots[:inside] if inside > 1 else slots[0]
             for column, new in zip(block, patch.rows, strict=True):
                 column[here] = new[:inside] if inside > 1 else new[0]
         if inside < len(slots):
-            shelves.extend(place, tuple([column[inside:] for column in patch.rows]))
+            shelves.extend(place, length, tuple([column[inside:] for column in patch.rows]))
         if patch.dropped:
             shelves.truncate(place, length - patch.dropped, block)
+        patch.done = True
 
     def finish(self) -> None:
         """Do what has not been done yet."""
         for place, patch in self.by_place.items():
-            if patch.before is None:
+            if not patch.done:
                 self._do(place, patch)
 
     def undo(self) -> None:

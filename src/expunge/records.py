@@ -119,8 +119,12 @@ class Records(Protocol):
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready."""
 
+    @property
+    def staged(self) -> Edit | None:
+        """The edit that is under way, if any."""
+
     def commit(self) -> None:
-        """Make the staged edit final; what left is overwritten."""
+        """Make the staged edit final; what left is overwritten. Should it fail half-way, it can be called again."""
 
     def rollback(self) -> None:
         """Forget the staged edit; every byte is as before."""

@@ -13,8 +13,8 @@ ALIGNMENT = 64
 
 
 def _aligned(elements: int, dtype: np.dtype[np.generic]) -> AnyArray:
-    """Return uninitialized memory that starts on the boundary."""
-    raw = np.empty(elements * dtype.itemsize + ALIGNMENT, dtype=np.uint8)
+    """Return memory that starts on the boundary, blank so that nothing of old comes back in it."""
+    raw = np.zeros(elements * dtype.itemsize + ALIGNMENT, dtype=np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + elements * dtype.itemsize].view(dtype)
 
@@ -69,17 +69,18 @@ class Shelf:
             return self.buffer[start : start + length]
         return self.buffer[start : start + length * self.width].reshape(length, *self.tail)
 
-    def cast(self, dtype: np.dtype[np.generic], lengths: Ints, capacities: Ints) -> None:
-        """Change the type of a flat column (ids that are longer than any before)."""
-        inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        rows = self.buffer[np.repeat(self.offsets, lengths) + inside].astype(dtype)
-        self.dtype = dtype
-        self.blank = np.zeros((), dtype=dtype)
+    def relay(self, lengths: Ints, capacities: Ints, dtype: np.dtype[np.generic] | None = None) -> None:
+        """Lay all places out anew, without gaps (and in another type, for longer strings); overwrite the old."""
+        old = self.buffer
+        blocks = [(place, self.block(place, lengths.item(place))) for place in np.flatnonzero(lengths).tolist()]
+        self.dtype = self.dtype if dtype is None else dtype
         room = self.room(capacities)
-        self.offsets = np.cumsum(room) - room
-        self.used = int(room.sum())
-        self.buffer = _aligned(self.used, dtype)
-        self.buffer[np.repeat(self.offsets, lengths) + inside] = rows
+        self.buffer, self.offsets = _aligned(int(room.sum()), self.dtype), np.cumsum(room) - room
+        self.used = len(self.buffer)
+        for place, block in blocks:
+            self.block(place, len(block))[...] = block
+        old[...] = self.blank
+        self.blank = np.zeros((), dtype=self.dtype)
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
@@ -94,21 +95,22 @@ class Shelf:
         if self.used + room > len(self.buffer):
             larger = _aligned(max(2 * len(self.buffer), self.used + room), self.dtype)
             larger[: self.used] = self.buffer[: self.used]
-            self.buffer = larger
+            smaller, self.buffer = self.buffer, larger
+            smaller[...] = self.blank
         old = self.block(place, length)
-        kept = old.copy()
-        old[...] = self.blank
+        self.buffer[self.used : self.used + old.size] = old.ravel()
         self.offsets[place] = self.used
         self.used += room
-        self.block(place, length)[...] = kept
+        old[...] = self.blank
 
 
 class Shelves:
     """Several columns with the same places."""
 
-    __slots__ = ("capacities", "columns", "lengths")
+    __slots__ = ("capacities", "columns", "least", "lengths")
 
-    def __init__(self, columns: Batch, order: Ints, lengths: Ints) -> None:
+    def __init__(self, columns: Batch, order: Ints, lengths: Ints, least: int = 0) -> None:
+        self.least = least
         self.columns = [Shelf(column) for column in columns]
         starts = np.cumsum(lengths) - lengths
         for shelf, column in zip(self.columns, columns, strict=True):
@@ -133,35 +135,46 @@ class Shelves:
         for shelf, column in zip(self.columns, rows, strict=True):
             longer = column.dtype.kind == "U" and shelf.dtype.itemsize < column.dtype.itemsize
             if longer or (fresh and column.dtype.kind != shelf.dtype.kind):
-                shelf.cast(column.dtype, self.lengths, self.capacities)
+                shelf.relay(self.lengths, self.capacities, column.dtype)
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
         have = len(self.lengths)
         if places < have:
             assert not self.lengths[places:].any()
+            for shelf in self.columns:
+                room = shelf.room(self.capacities)
+                for place in range(have - 1, places - 1, -1):  # room at the end of the buffer can be used again
+                    if shelf.offsets.item(place) + room.item(place) == shelf.used:
+                        shelf.used -= room.item(place)
             self.lengths, self.capacities = self.lengths[:places].copy(), self.capacities[:places].copy()
             for shelf in self.columns:
                 shelf.offsets = shelf.offsets[:places].copy()
         elif places > have:
             more = np.zeros(places - have, dtype=np.int64)
-            self.lengths = np.concatenate([self.lengths, more])
-            self.capacities = np.concatenate([self.capacities, more])
             for shelf in self.columns:
                 shelf.offsets = np.concatenate([shelf.offsets, more + shelf.used])
+            self.capacities = np.concatenate([self.capacities, more])
+            self.lengths = np.concatenate([self.lengths, more])
 
-    def extend(self, place: int, rows: Batch) -> None:
-        """Append rows to a place."""
-        length = self.lengths.item(place)
+    def extend(self, place: int, length: int, rows: Batch) -> None:
+        """Put rows behind the first ``length`` of a place."""
         needed = length + len(rows[0])
         if needed > self.capacities.item(place):
-            capacity = needed + needed // 4
+            capacity = max(needed + needed // 4, self.least)
             for shelf in self.columns:
                 shelf.move(place, length, capacity)
             self.capacities[place] = capacity
-        self.lengths[place] = needed
+            self._close_gaps()
         for shelf, column in zip(self.columns, rows, strict=True):
             shelf.block(place, needed)[length:] = column
+        self.lengths[place] = needed
+
+    def _close_gaps(self) -> None:
+        """Lay everything out anew when more than half of a buffer is room that places have left."""
+        for shelf in self.columns:
+            if shelf.used > 2 * int(shelf.room(self.capacities).sum()) + 1024:
+                shelf.relay(self.lengths, self.capacities)
 
     def truncate(self, place: int, length: int, block: Batch) -> None:
         """Drop the rows of a place (whose columns are ``block``) from ``length`` on, and overwrite them."""
