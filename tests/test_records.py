@@ -1,6 +1,7 @@
 """Records: the protocols in two implementations, bad input, and that deleted means gone."""
 
 import gc
+import sys
 from functools import partial
 
 import numpy as np
@@ -317,24 +318,51 @@ def test_ids_and_numbers_of_another_byte_order_are_understood():
     assert verify(learner, records, transcript)
 
 
-def test_ctrl_c_during_a_commit_waits_until_it_is_done():
-    import signal
+class _InterruptAt:
+    """Raise KeyboardInterrupt at the n-th line of our own code, once."""
 
-    rng = np.random.default_rng(25)
-    learner, records = toy(), people(6)
-    transcript = learn(learner, records, rng)
-    decided = change(learner, records, transcript, Delete([1, 4]), rng)
-    plain = records.commit
+    def __init__(self, number):
+        self.left = number
 
-    def commit_under_fire():
-        signal.raise_signal(signal.SIGINT)
-        plain()
+    def __call__(self, frame, event, argument):
+        if "expunge" not in frame.f_code.co_filename or self.left < 0:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self
 
-    records.commit = commit_under_fire
-    with pytest.raises(KeyboardInterrupt):
+
+@pytest.mark.parametrize(
+    "request_", [Delete([1]), Delete([1, 4, 5]), Insert((np.ones((9, 2)),))], ids=["one", "bulk", "in"]
+)
+@pytest.mark.parametrize("schedule", [Scattered(2), Shuffled(2)], ids=str)
+def test_ctrl_c_at_any_line_of_a_commit_is_raised_when_the_commit_is_done(schedule, request_):
+    learner = toy(schedule, sigma=0.3)
+    for number in range(0, 10_000, 3):
+        rng = np.random.default_rng(25)
+        records = people(9)
+        transcript = learn(learner, records, rng)
+        records.locate([3])
+        decided = change(learner, records, transcript, request_, rng)
+        decided.begun = True  # from the first line on there is no way back
+        interrupt = _InterruptAt(number)
+        sys.settrace(interrupt)
+        try:
+            decided.commit()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
         decided.commit()
-    assert records.count == 4
-    assert verify(learner, records, transcript)
+        assert records.staged is None
+        assert records.audit() == []
+        report = verify(learner, records, transcript)
+        assert report.ok, (number, report.problems)
+        if interrupt.left >= 0:
+            break
+    assert number > 60
 
 
 def test_a_commit_that_failed_can_be_repeated(monkeypatch):

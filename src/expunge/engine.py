@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +18,6 @@ import numpy as np
 from expunge.edits import Edit
 from expunge.errors import BadPlan, BadRecords
 from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
-from expunge.interrupts import uninterrupted
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, noiseless
@@ -176,31 +174,41 @@ class Change:
     """Whether the commit has begun: from then on there is no way back."""
 
     def commit(self) -> Outcome:
-        """Make the change final, and return how it went. No Ctrl-C comes in between; should it fail, call it again."""
-        with uninterrupted():
-            if not self.begun and self.records.staged is not self.edit:
-                raise BadRecords("this change was rolled back or superseded; decide the request anew.")
-            self.begun = True
-            transcript = self.transcript
-            for step, row in self.sums.items():
-                transcript.sums.write(step, row[None])
-            for table in (transcript.sums, transcript.answers, transcript.iterates):
-                table.resize(self.steps)
-            if self.staged is not None:
-                transcript.sums.write(self.staged.first, self.staged.sums)
-                transcript.answers.write(self.staged.first, self.staged.answers)
-                transcript.iterates.write(self.staged.first, self.staged.iterates)
-            if self.records.staged is self.edit:
-                self.records.commit()
+        """Make the change final, and return how it went.
+
+        Ctrl-C during a commit is raised when the commit is done. Should it fail (no memory, no disk), call it again.
+        """
+        if not self.begun and self.records.staged is not self.edit:
+            raise BadRecords("this change was rolled back or superseded; decide the request anew.")
+        self.begun = True
+        try:
+            self._write()
+        except KeyboardInterrupt:
+            self._write()
+            raise
         return self.outcome
+
+    def _write(self) -> None:
+        """Write everything; whatever was written before an interruption is written again."""
+        transcript = self.transcript
+        for step, row in self.sums.items():
+            transcript.sums.write(step, row[None])
+        for table in (transcript.sums, transcript.answers, transcript.iterates):
+            if table.shape[0] != self.steps:
+                table.resize(self.steps)
+        if self.staged is not None:
+            transcript.sums.write(self.staged.first, self.staged.sums)
+            transcript.answers.write(self.staged.first, self.staged.answers)
+            transcript.iterates.write(self.staged.first, self.staged.iterates)
+        if self.records.staged is self.edit:
+            self.records.commit()
 
     def rollback(self) -> None:
         """Leave records and transcript as they were before the request, to the last bit."""
         if self.begun:
             raise BadRecords("this change has been committed, or its commit has begun; call commit() to finish it.")
         if self.records.staged is self.edit:
-            with uninterrupted():
-                self.records.rollback()
+            self.records.rollback()
 
 
 def change(
@@ -221,23 +229,18 @@ def change(
     edit = records.edit(learner.schedule, request, rng)
     records.admit(learner.query, edit)
     _check_capacity(learner, records.count + edit.added - edit.removed)
-    with _staged(records, edit):
+    _refuse_staged(records)
+    try:
+        records.stage(edit)
         return _decide(learner, records, transcript, edit, rng, began, watch)
+    except BaseException:
+        records.rollback()
+        raise
 
 
-@contextmanager
-def _staged(records: Records, edit: Edit) -> Iterator[None]:
-    """Stage an edit, and take it back if anything goes wrong."""
+def _refuse_staged(records: Records) -> None:
     if records.staged is not None:
         raise BadRecords("records: another change is under way; commit it or roll it back first.")
-    try:
-        with uninterrupted():
-            records.stage(edit)
-        yield
-    except BaseException:
-        with uninterrupted():
-            records.rollback()
-        raise
 
 
 def _setting(
@@ -273,10 +276,12 @@ def decide(
     Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
     """
     edit = records.edit(learner.schedule, request, rng)
-    with _staged(records, edit):
-        verdict = _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
+    _refuse_staged(records)
+    try:
+        records.stage(edit)
+        return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
+    finally:
         records.rollback()
-        return verdict
 
 
 def _decide(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Learner:
         """Return the learner of Ullah & Arora (2023), its errors mended: TreeLearn and TreeUnlearn."""
         return cls(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential", **more)
 
-    @property
+    @cached_property
     def share(self) -> Share:
         """How a step takes its records."""
         unit = None

@@ -175,7 +175,10 @@ class MemoryRecords:
 
     def locate(self, ids: AnyArray) -> Located:
         """Return where records lie; raise `UnknownId` for the first that is not there."""
-        wanted = self._like("ids", as_ids("ids", ids), self._width)
+        return self._locate(as_ids("ids", ids))
+
+    def _locate(self, wanted: AnyArray) -> Located:
+        self._like("ids", wanted, self._width)
         if len(wanted) == 1:
             return self._locate_one(wanted)
         positions = self.index.first(hashes(wanted))
@@ -248,7 +251,7 @@ class MemoryRecords:
     def _locate_each(self, ids: Any) -> Located:
         wanted = as_ids("ids", ids)
         check_distinct(wanted, "name each record once")
-        return self.locate(wanted)
+        return self._locate(wanted)
 
     def _insertion(self, schedule: Schedule, request: Insert, rng: np.random.Generator) -> Edit:
         rows = match_columns(request.columns, self._model[: self._width])
@@ -331,7 +334,7 @@ class MemoryRecords:
         self._refuse_staged()
         if edit.entering:
             self.shelves.admit(edit.entering, self.count == 0)
-        self._patches = Patches(self.shelves, edit)
+        self._patches = Patches(self.shelves, edit, self.count + edit.added - edit.removed)
         self._patches.make_room()
 
     def commit(self) -> None:
@@ -344,13 +347,13 @@ class MemoryRecords:
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
-        count = self.count + edit.added - edit.removed
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self._width])
             self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
         if self._ordered:
             self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
-        self.count, self._patches = count, None
+        self.count = patches.count_after
+        self._patches = None
         self._index, self._subject_index = indexes
 
     def _number_on(self, ids: AnyArray) -> None:

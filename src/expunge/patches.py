@@ -31,7 +31,8 @@ class Patch:
 class Patches:
     """A staged edit."""
 
-    def __init__(self, shelves: Shelves, edit: Edit) -> None:
+    def __init__(self, shelves: Shelves, edit: Edit, count_after: int) -> None:
+        self.count_after = count_after
         self.shelves = shelves
         self.edit = edit
         self.places_before = len(shelves)
@@ -50,7 +51,8 @@ class Patches:
 
     def make_room(self) -> None:
         """Add the places that the edit needs."""
-        self.shelves.resize(max(len(self.shelves), int(self.edit.put_places.max(initial=-1)) + 1))
+        if len(self.edit.put_places) and not self.edit.within_a_place:
+            self.shelves.resize(max(len(self.shelves), int(self.edit.put_places.max()) + 1))
 
     def _sources(self) -> Batch:
         """Return the rows to put, in the order of ``put_sources``."""

@@ -61,10 +61,11 @@ class ArrayRows:
     'row 2, column 1: bit 62 is flipped'
     """
 
-    __slots__ = ("_checksum", "array")
+    __slots__ = ("_checksum", "_unfinished", "array")
 
     def __init__(self, array: Array) -> None:
         self.array = np.ascontiguousarray(array)
+        self._unfinished: tuple[int, Array, int] | None = None
         self._checksum = self._sum(0, _halves(self.array))
 
     def _sum(self, start: int, halves: Keys) -> int:
@@ -92,11 +93,20 @@ class ArrayRows:
 
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
+        self._finish()
         old = self.array[start : start + len(block)]
         difference = _halves(block)
         difference -= _halves(old)
-        self._checksum = (self._checksum + self._sum(start, difference)) % 2**64
-        old[...] = block
+        self._unfinished = (start, block, (self._checksum + self._sum(start, difference)) % 2**64)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Do what `write` has announced; after an interruption, again."""
+        if self._unfinished is not None:
+            start, block, checksum = self._unfinished
+            self.array[start : start + len(block)] = block
+            self._checksum = checksum
+            self._unfinished = None
 
     def resize(self, steps: int) -> None:
         """Drop rows at the end (overwriting them first) or add rows of zeros."""
