@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.progress import track
+from sklearn.linear_model import LogisticRegression
 
 from expunge import (
     DualAveraging,
@@ -50,7 +52,8 @@ def main() -> None:
     rng = np.random.default_rng(0)
     features = rng.random((RECORDS, FEATURES))
     features /= np.linalg.norm(features, axis=1)[:, None]
-    labels = np.where(rng.random(RECORDS) < 0.5, 1.0, -1.0)
+    scores = 6.0 * (features - features.mean(axis=0)) @ rng.normal(size=FEATURES)
+    labels = np.where(rng.random(RECORDS) < 1.0 / (1.0 + np.exp(-scores)), 1.0, -1.0)
     block = RECORDS // STEPS
 
     def bare_pass() -> None:
@@ -76,6 +79,10 @@ def main() -> None:
     laid_out = timed(lambda: learn(learner, records, rng, arranged=True), 9)
     _ = records.index
 
+    peer = timed(lambda: LogisticRegression(C=100.0, fit_intercept=False).fit(features, labels), 1)
+    small = replace(learner, schedule=Scattered(4))
+    tiny = timed(lambda: learn(small, MemoryRecords((features[:6], labels[:6])), rng), 500)
+
     ids = rng.permutation(RECORDS)
     kept: list[float] = []
     replayed: list[float] = []
@@ -98,6 +105,7 @@ def main() -> None:
     live = records.count * (FEATURES + 1) * 8
     results = {
         "bare pass, seconds": bare,
+        "learn of 6 records in 4 steps, milliseconds (at most 0.5)": 1e3 * tiny,
         "laid-out learn / bare pass (at most 3)": laid_out / bare,
         "learn with layout / bare pass (at most 12)": with_layout / bare,
         "laid-out learn / kept deletion, median (at least 400)": laid_out / float(np.median(kept)),
@@ -107,6 +115,8 @@ def main() -> None:
         "mean replay / laid-out learn": float(np.mean(replayed)) / laid_out if replayed else None,
         "mean deletion, evaluations / those of learning": float(np.mean(evaluations)),
         "mean deletion / laid-out learn": float(np.mean(kept + replayed)) / laid_out,
+        "scikit-learn's LogisticRegression / learn with layout": peer / with_layout,
+        "scikit-learn's LogisticRegression / mean deletion": peer / float(np.mean(kept + replayed)),
         "transcript numbers / (3 T m) (at most 1)": tables / 8 / (3 * STEPS * FEATURES),
         "record buffers / records, bytes": sizes["columns"] / (RECORDS * (FEATURES + 1) * 8),
         "id index, bytes a record": sizes["index"] / RECORDS,

@@ -34,6 +34,9 @@ class HashIndex:
     __slots__ = ("_hashes", "_shift", "_values", "count")
 
     def __init__(self, hashed: Keys, values: Ints) -> None:
+        self._build(hashed, values)
+
+    def _build(self, hashed: Keys, values: Ints) -> None:
         order = np.argsort(hashed)
         ordered = hashed[order]
         if (ordered[1:] == ordered[:-1]).any():  # entries of one hash lie by value
@@ -188,7 +191,7 @@ class HashIndex:
         """Put entries in."""
         if len(hashed) * 64 > self.count or 2 * (self.count + len(hashed)) >= 2 ** (64 - self._shift):
             have, at = self.entries()
-            self.__init__(np.concatenate([have, hashed]), np.concatenate([at, values]))  # type: ignore[misc]
+            self._build(np.concatenate([have, hashed]), np.concatenate([at, values]))
             return
         for one, value in zip(hashed.tolist(), values.tolist(), strict=True):
             self._add_one(one, value)
