@@ -42,24 +42,3 @@ class Logistic:
     def derivative(self, scores: Array, targets: AnyArray) -> Array:
         """Return its derivative in the score."""
         return -targets * expit(-targets * scores)
-
-
-@dataclass(frozen=True)
-class Huber:
-    """(s - y)²/2 within ``delta`` of the target, linear beyond."""
-
-    delta: float = 1.0
-
-    @property
-    def lipschitz(self) -> float:
-        """Return delta."""
-        return self.delta
-
-    def value(self, scores: Array, targets: AnyArray) -> Array:
-        """Return the loss of each record."""
-        gap = np.abs(scores - targets)
-        return np.where(gap <= self.delta, 0.5 * gap**2, self.delta * (gap - 0.5 * self.delta))
-
-    def derivative(self, scores: Array, targets: AnyArray) -> Array:
-        """Return its derivative in the score."""
-        return np.clip(scores - targets, -self.delta, self.delta)

@@ -7,7 +7,6 @@ themselves). The noise on the answers is ``N = B ξ``, and a change of step τ b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -408,6 +407,3 @@ def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:
         column = mechanism.column(step, steps)
         c[column.rows, step] = column.weights
     return b, c
-
-
-MECHANISMS: Sequence[Mechanism] = (BinaryTree(), SquareRoot(), Identity())

@@ -46,9 +46,6 @@ class Schedule(Protocol):
     def steps(self, count: int) -> int:
         """Return the number of steps for ``count`` records."""
 
-    def places_for(self, count: int) -> int:
-        """Return the number of places for ``count`` records."""
-
     def place(self, step: int) -> int:
         """Return the place that a step visits."""
 
@@ -133,10 +130,6 @@ class Scattered:
         """Return places times epochs."""
         return self.places * self.epochs
 
-    def places_for(self, count: int) -> int:
-        """Return the number of places."""
-        return self.places
-
     def place(self, step: int) -> int:
         """Return the step's number within its epoch."""
         return step % self.places
@@ -198,10 +191,6 @@ class Everyone:
         """Return the number of rounds."""
         return self.rounds
 
-    def places_for(self, count: int) -> int:
-        """Return 1: everyone lies together."""
-        return 1
-
     def place(self, step: int) -> int:
         """Return 0: there is one place."""
         return 0
@@ -251,10 +240,6 @@ class _Ordered:
     def steps(self, count: int) -> int:
         """Return ⌈count / batch⌉."""
         return -(-count // self.batch)
-
-    def places_for(self, count: int) -> int:
-        """Return the number of steps."""
-        return self.steps(count)
 
     def place(self, step: int) -> int:
         """Return the step itself."""
