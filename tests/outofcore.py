@@ -66,6 +66,9 @@ class FileRecords:
     def admit(self, query, edit=None):
         pass
 
+    def settle(self, learned):
+        pass
+
     def audit(self):
         return []
 

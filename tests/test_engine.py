@@ -351,8 +351,10 @@ def test_contributions_above_the_bound_are_an_error_for_the_adaptive_coupling():
     ],
 )
 def test_a_query_that_misbehaves_is_named(function, match):
+    records = people(40)
     with pytest.raises(BadContribution, match=match):
-        learn(toy(query=PerRecord(function, 2, 1.0)), people(40), np.random.default_rng(24))
+        learn(toy(query=PerRecord(function, 2, 1.0)), records, np.random.default_rng(24))
+    assert verify(toy(), records, learn(toy(), records, np.random.default_rng(24)))  # the records are as before
     with pytest.raises(BadContribution):
         learn(toy(Everyone(3), query=PerRecord(function, 2, 1.0)), people(4), np.random.default_rng(25))
 

@@ -97,25 +97,35 @@ def learn_with_outcome(
 ) -> tuple[Transcript, Outcome]:
     """Learn, and also say how many evaluations it took; see `learn`."""
     began = time.perf_counter()
-    if not arranged:
+    tally = _Tally()
+    if arranged:
+        transcript = _take_all_steps(learner, records, rng, rows, watch, tally)
+    else:
         records.admit(learner.query)
         records.arrange(learner.schedule, rng)
+        try:
+            transcript = _take_all_steps(learner, records, rng, rows, watch, tally)
+        except BaseException:
+            records.settle(False)
+            raise
+        records.settle(True)
+    seconds = time.perf_counter() - began
+    return transcript, Outcome(0, records.count, 0, tally.evaluations, tally.above, seconds, 1.0)
+
+
+def _take_all_steps(
+    learner: Learner, records: Records, rng: np.random.Generator, rows: Callable[[Array], Rows],
+    watch: Callable[[int], None] | None, tally: _Tally,
+) -> Transcript:  # fmt: skip
     _check_capacity(learner, records.count)
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
-    noise = draw_noise(learner.mechanism, steps, size, learner.sigma, rng)
-    path = Path(start, None, 0)
-    tally = _Tally()
-    asking = forward(
-        learner.rule, learner.mechanism.prefix, path, steps, size, np.zeros(size), GivenNoise(noise), watch
-    )
+    noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
+    path, prefix = Path(start, None, 0), learner.mechanism.prefix
+    asking = forward(learner.rule, prefix, path, steps, size, np.zeros(size), noise, watch)
     staged = _serve(asking, learner, records, tally)
     _refuse_above_bound(learner, tally)
-    transcript = Transcript(rows(staged.sums), rows(staged.answers), rows(staged.iterates), start, records)
-    outcome = Outcome(
-        0, records.count, 0, tally.evaluations, tally.above, time.perf_counter() - began, 1.0
-    )  # fmt: skip
-    return transcript, outcome
+    return Transcript(rows(staged.sums), rows(staged.answers), rows(staged.iterates), start, records)
 
 
 def learn(

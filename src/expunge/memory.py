@@ -154,7 +154,7 @@ class MemoryRecords:
 
     def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
         """Draw a place for every record and lay the records out; this can be done once."""
-        if self._waiting is None:
+        if self._shelves is not None or self._waiting is None:
             raise BadRecords("records: already laid out; learn(..., arranged=True) keeps their places.")
         numbers = np.unique(self._waiting[-1], return_inverse=True)[1] if self.has_subjects else None
         assignment = schedule.assign(self.count, numbers, rng)
@@ -163,8 +163,14 @@ class MemoryRecords:
         self._model = tuple([column[:0].copy() for column in columns])
         least = getattr(schedule, "batch", 0)  # a step of an order will be full some day
         self._shelves = Shelves(columns, assignment.order, assignment.lengths, least)
-        self._waiting = None  # from here on the rows live on the shelves only
         return assignment
+
+    def settle(self, learned: bool) -> None:
+        """Keep the layout: from here on the rows live on the shelves only. Or forget it, if learning failed."""
+        if learned:
+            self._waiting = None
+        else:
+            self._shelves = self._index = self._subject_index = None
 
     def admit(self, query: Query, edit: Edit | None = None) -> None:
         """Let the query check records before they take part."""

@@ -104,6 +104,9 @@ class Records(Protocol):
     def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
         """Lay the records out by place."""
 
+    def settle(self, learned: bool) -> None:
+        """Keep the layout, or, if learning failed, forget it: the records are as before `arrange`."""
+
     def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator) -> Edit:
         """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
 
