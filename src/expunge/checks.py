@@ -163,14 +163,10 @@ def _snapshot(records: MemoryRecords) -> _Left:
 
 
 def _positions(records: MemoryRecords, ids: AnyArray) -> tuple[AnyArray, AnyArray]:
-    if len(ids) == 0:
-        return np.zeros(0), np.zeros(0)
-    all_ids = np.concatenate([records.ids_at(place) for place in range(len(records.shelves))])
-    lengths = records.shelves.lengths
-    places = np.repeat(np.arange(len(lengths)), lengths)
-    slots = np.arange(len(places)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    all_ids = records.all_ids()
     order = np.argsort(all_ids)
     rank = order[np.searchsorted(all_ids, ids, sorter=order)]
+    places, slots = records.positions()
     return places[rank], slots[rank]
 
 

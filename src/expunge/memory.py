@@ -90,7 +90,7 @@ class MemoryRecords:
 
     def _fresh_index(self) -> HashIndex:
         self._refuse_staged()
-        return HashIndex(hashes(self._all_labels(self._width)), self._positions())
+        return HashIndex(hashes(self.all_ids()), self._packed_positions())
 
     @property
     def _by_subject(self) -> HashIndex:
@@ -100,8 +100,7 @@ class MemoryRecords:
 
     def _fresh_subject_index(self) -> HashIndex:
         self._refuse_staged()
-        places = np.repeat(np.arange(len(self.shelves)), self.shelves.lengths)
-        return HashIndex(hashes(self._all_labels(self._width + 1)), places)
+        return HashIndex(hashes(self._all_labels(self._width + 1)), self.positions().places)
 
     @property
     def staged(self) -> Edit | None:
@@ -117,18 +116,26 @@ class MemoryRecords:
         full = np.flatnonzero(self.shelves.lengths).tolist()
         return np.concatenate([self._model[position], *(self._labels(position, place) for place in full)])
 
-    def _positions(self) -> Ints:
-        """Return where the records lie, place by place."""
+    def all_ids(self) -> AnyArray:
+        """Return the ids of all records, place by place."""
+        return self._all_labels(self._width)
+
+    def positions(self) -> Located:
+        """Return where all records lie, place by place."""
         lengths = self.shelves.lengths
         places = np.repeat(np.arange(len(lengths)), lengths)
         slots = np.arange(len(places)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return Located(places, slots)
+
+    def _packed_positions(self) -> Ints:
+        places, slots = self.positions()
         return (places << SLOT_BITS) | slots
 
     def audit(self) -> list[str]:
         """Name every record that an index and the shelves do not agree on."""
         problems = []
         if self._index is not None and not self._index.same_as(self._fresh_index()):
-            ids, positions = self._all_labels(self._width), self._positions()
+            ids, positions = self.all_ids(), self._packed_positions()
             for record, hashed, position in zip(ids, hashes(ids).tolist(), positions.tolist(), strict=True):
                 if position not in self._index.find(hashed):
                     place = position >> 32
