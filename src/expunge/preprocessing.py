@@ -59,7 +59,6 @@ def row_norms(X: Any) -> Array:
     return lengths
 
 
-_lengths = row_norms  # queries.py imports this name at the moment; row_norms is the one to use
 
 
 class BoundedScaler(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):  # type: ignore[misc]

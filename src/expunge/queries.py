@@ -11,7 +11,7 @@ import numpy as np
 
 from expunge.errors import BadPlan, BadRecords
 from expunge.losses import Loss
-from expunge.preprocessing import _lengths as row_norms
+from expunge.preprocessing import row_norms
 from expunge.rows import Path
 from expunge.types import AnyArray, Array, Batch
 

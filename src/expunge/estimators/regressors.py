@@ -74,7 +74,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         except (TypeError, ValueError):
             raise BadPlan(
                 f"target_range={self.target_range!r}: declare the range of the targets from what is publicly known, "
-                "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target for ever."
+                "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target."
             ) from None
         if not (np.isfinite([low, high]).all() and low < high):
             raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
