@@ -83,15 +83,16 @@ class Plan:
     @cached_property
     def learner(self) -> Learner:
         """What the engine runs."""
-        size = self.parameters
-        penalty = np.full((self.features + (self.intercept != 0.0), self.loss.outputs), self.alpha * self.batch)
-        penalty[self.features :] = 0.0
-        domain = _domain(self.domain, self.radius)
+        size, domain = self.parameters, _domain(self.domain, self.radius)
+        penalty = None
+        if self.alpha:
+            penalty = np.full(size, self.alpha * self.batch)
+            penalty[self.features * self.loss.outputs :] = 0.0  # the intercept's
         rule: FrankWolfe | DualAveraging
         if self.solver == "frank_wolfe":
-            rule = FrankWolfe(np.zeros(size), domain, penalty.ravel() if self.alpha else 0.0)
+            rule = FrankWolfe(np.zeros(size), domain, penalty)
         else:
-            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty.ravel() if self.alpha else 0.0)
+            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty)
         return Learner(
             _schedule(self.schedule, self.steps, self.batch, self.epochs),
             _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain),

@@ -22,12 +22,12 @@ class DualAveraging:
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
-    penalty: float | Array = 0.0
+    penalty: float | Array | None = None
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
         moved = self.step_size * answer
-        if np.any(self.penalty):
+        if self.penalty is not None:
             moved = moved / (1.0 + self.step_size * (step + 1) * self.penalty)
         return self.domain.project(self.start - moved)
 
@@ -41,12 +41,12 @@ class FrankWolfe:
 
     start: Array
     domain: Domain
-    penalty: float | Array = 0.0
+    penalty: float | Array | None = None
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
         w = path[-1]
-        if np.any(self.penalty):
+        if self.penalty is not None:
             answer = answer + (step + 2) * self.penalty * w
         return np.asarray(w + (self.domain.lmo(answer) - w) / (step + 2))
 
