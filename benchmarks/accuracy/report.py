@@ -1,4 +1,4 @@
-"""Tables and plots of what `accuracy.py` has measured."""
+"""Tables and plots of what `scores.py` has measured."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
         The outcome is for you only: it depends on what was deleted, so do not store or log it.
         """
-        check_is_fitted(self)
+        self._need_fit()
         outcome = self._serve(Delete(_flat(ids), _flat(subjects)))
         if self._records.count == 0:
             warnings.warn(
@@ -144,24 +144,24 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
         """Add records, exactly as if they had been there from the start."""
-        check_is_fitted(self)
+        self._need_fit()
         columns = self._new_columns(X, y)
         self._refuse_crowds(subjects, self._records)
         return self._serve(Insert(columns, ids, subjects))
 
     def replace(self, X: Any, y: Any, ids: Any) -> Outcome:
         """Correct records, named by id: one request, as if they had always been so."""
-        check_is_fitted(self)
+        self._need_fit()
         return self._serve(Replace(self._new_columns(X, y), _flat(ids)))
 
     def verify(self) -> Verification:
         """Re-derive the whole state from the live records, and name everything that does not agree."""
-        check_is_fitted(self)
+        self._need_fit()
         return verify(self.plan_.learner, self._records, self.transcript_)
 
     def replay_probability(self, ids: Any) -> Array:
         """Return, for each record, how likely deleting it alone is to replay (with several epochs, a bound)."""
-        check_is_fitted(self)
+        self._need_fit()
         learner, records, transcript = self.plan_.learner, self._records, self.transcript_
         each = [Delete(one[None]) for one in _flat(ids)]
         return np.array([chance_of_replay(learner, records, transcript, request) for request in each])
@@ -169,7 +169,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     @property
     def n_records_(self) -> int:
         """How many records the model has been trained on, as things are now."""
-        check_is_fitted(self)
+        self._need_fit()
         return self._records.count
 
     def to_sklearn(self) -> Any:
@@ -178,7 +178,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         It is a pipeline: rows longer than ``feature_norm`` are scaled down to it, then comes scikit-learn's model. A
         copy cannot forget: make a new one after each deletion that replayed.
         """
-        check_is_fitted(self)
+        self._need_fit()
         model = self._plain()
         model.coef_, model.intercept_ = self.coef_.copy(), np.copy(self.intercept_)
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
@@ -188,6 +188,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return Pipeline([("rows", rows), ("model", model)])
 
     # --- parts ---
+
+    def _need_fit(self) -> None:
+        if "plan_" not in self.__dict__:
+            check_is_fitted(self)
 
     def _make_plan(self, records: int, features: int) -> Plan:
         loss = self.make_loss()
@@ -242,7 +246,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self._publish(np.ascontiguousarray(weights), intercepts)
 
     def _scores(self, X: Any) -> Array:
-        check_is_fitted(self)
+        self._need_fit()
         X = validate_data(self, X, reset=False, **_ROWS)
         rows = bound_rows(X, self.plan_.feature_norm)
         return np.asarray(rows @ np.atleast_2d(self.coef_).T + self.intercept_)

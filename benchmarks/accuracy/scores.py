@@ -1,7 +1,7 @@
 """Accuracy with default parameters, and what a deletion costs, on eight data sets and for many ρ.
 
-    python benchmarks/accuracy/accuracy.py            # all data sets, about an hour and a half
-    python benchmarks/accuracy/accuracy.py a9a adult  # some of them
+    python benchmarks/accuracy/scores.py            # all data sets, about an hour and a half
+    python benchmarks/accuracy/scores.py a9a adult  # some of them
 
 Each line of out/accuracy.jsonl is one measurement; what is there already is not measured again. Afterwards the
 table is written to out/accuracy.md and a plot of accuracy against the cost of a deletion to out/accuracy.png.

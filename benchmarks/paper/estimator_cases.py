@@ -1,0 +1,95 @@
+"""Small instances of every estimator and solver with every choice of the engine, for `check_exact`.
+
+`product` is all of them, `pairwise` a few in which every two choices meet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import expunge
+from expunge.records import Delete, Insert, Replace
+from paper.cases import Case
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "model": ("binary", "multinomial", "svc", "multiclass svc", "huber", "least squares"),
+    "solver": ("dual_averaging", "frank_wolfe", "frank_wolfe on l1"),
+    "schedule": ("scattered", "two epochs", "shuffled", "arrival"),
+    "noise": ("sqrt, joint", "tree, joint", "tree, sequential"),
+    "n_components": (None, 2),
+    "request": ("delete", "delete two", "insert", "replace"),
+}
+Chosen = dict[str, Any]
+
+
+def sensible(chosen: Chosen) -> bool:
+    """Say whether the choices go together."""
+    return not (chosen["n_components"] and chosen["schedule"] == "arrival")
+
+
+def product() -> Iterator[Chosen]:
+    """Return all combinations of all choices but the request, which takes turns."""
+    names = [name for name in CHOICES if name != "request"]
+    requests = itertools.cycle(CHOICES["request"])
+    for values in itertools.product(*(CHOICES[name] for name in names)):
+        chosen = dict(zip(names, values, strict=True))
+        if sensible(chosen):
+            yield {**chosen, "request": next(requests)}
+
+
+def pairwise() -> list[Chosen]:
+    """Return combinations in which every sensible pair of choices occurs, found greedily."""
+    everything = [{**chosen, "request": request} for chosen in product() for request in CHOICES["request"]]
+    pairs = [{((a, c[a]), (b, c[b])) for a, b in itertools.combinations(CHOICES, 2)} for c in everything]
+    left = set().union(*pairs)
+    found = []
+    while left:
+        best = max(range(len(everything)), key=lambda number: len(pairs[number] & left))
+        left -= pairs[best]
+        found.append(everything[best])
+    return found
+
+
+def _model(chosen: Chosen) -> Any:
+    solver, _, domain = chosen["solver"].partition(" on ")
+    mechanism, coupling = chosen["noise"].split(", ")
+    epochs = 2 if chosen["schedule"] == "two epochs" else 1
+    options = {
+        "rho": 0.7, "solver": solver, "domain": domain or None, "mechanism": mechanism, "coupling": coupling,
+        "schedule": "scattered" if epochs == 2 else chosen["schedule"], "epochs": epochs,
+        "n_components": chosen["n_components"], "batch": 2, "radius": 2.0, "random_state": 0,
+    }  # fmt: skip
+    match chosen["model"]:
+        case "binary":
+            return expunge.LogisticRegression(class_weight={0: 0.5}, **options)
+        case "multinomial":
+            return expunge.LogisticRegression(classes=[0, 1, 2], **options)
+        case "svc":
+            return expunge.LinearSVC(alpha=0.1, **options)
+        case "multiclass svc":
+            return expunge.LinearSVC(classes=[0, 1, 2], **options)
+        case "huber":
+            return expunge.HuberRegressor(target_range=(0, 2), **options)
+        case _:
+            return expunge.LinearRegression(target_range=(0, 2), selector="average", **options)
+
+
+def case_of(chosen: Chosen) -> Case:
+    """Return the learner and the encoded records of a small fit."""
+    rng = np.random.default_rng(5)
+    X = np.round(rng.normal(size=(7, 3)), 2)
+    y = np.array([0, 1, 0, 1, 1, 0, 1]) if chosen["model"] in ("binary", "svc") else np.array([0, 1, 2, 1, 2, 0, 1])
+    model = _model(chosen).fit(X, y)
+    rows, targets = model._encode_rows(X), model._encode_targets(y)
+    request: Any = {
+        "delete": Delete([2]),
+        "delete two": Delete([1, 4]),
+        "insert": Insert((rows[5:], targets[5:]), ids=[5, 6]),
+        "replace": Replace((rows[5:6], targets[5:6]), ids=[0]),
+    }[chosen["request"]]
+    name = ", ".join(str(value) for value in chosen.values())
+    return Case(name, model.plan_.learner, (request,), columns=(rows[:5], targets[:5]))
