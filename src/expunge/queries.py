@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from expunge.columns import dense, each, squared_norms
 from expunge.errors import BadRecords
 from expunge.losses import Loss
 from expunge.rows import Path
@@ -18,7 +19,7 @@ from expunge.types import Array, Batch
 class PerRecord:
     """A query from a plain function of one record: ``function(step, path, *fields) -> size numbers``.
 
-    Slower than a query that takes whole batches, but easy to write.
+    Slower than a query that takes whole batches, but easy to write. Rows of sparse columns come as plain arrays.
 
     >>> mean = PerRecord(lambda step, path, x: x - path[-1], size=2, bound=4.0)
     >>> mean.contributions(0, Path(np.zeros(2), None, 0), (np.eye(2),)).tolist()
@@ -31,13 +32,17 @@ class PerRecord:
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Call the function for every record."""
-        rows = [np.asarray(self.function(step, path, *fields), dtype=float) for fields in zip(*batch, strict=True)]
+        records = zip(*map(each, batch), strict=True)
+        rows = [np.asarray(self.function(step, path, *fields), dtype=float) for fields in records]
         return np.stack(rows) if rows else np.zeros((0, self.size))
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of a linear model's loss; records are (features, target) with features of bounded norm."""
+    """The gradient of a linear model's loss; records are (features, target) with features of bounded norm.
+
+    Features may be sparse. The gradients are dense: where a step visits everyone, they are all made at once.
+    """
 
     loss: Loss
     size: int
@@ -53,7 +58,7 @@ class Gradient:
         features = batch[0]
         if len(batch) != 2 or features.ndim != 2 or features.shape[1] != self.size:
             raise BadRecords(f"records: expected features of {self.size} columns and a target, got {features.shape}.")
-        longest = np.sqrt(np.einsum("ij,ij->i", features, features).max(initial=0.0))
+        longest = np.sqrt(squared_norms(features).max(initial=0.0))
         if longest > self.feature_norm * (1 + 1e-9):
             raise BadRecords(
                 f"features: a row has norm {longest:.6g}, above feature_norm={self.feature_norm:g}. "
@@ -62,7 +67,7 @@ class Gradient:
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return the gradient of each record's loss, the same to the last bit in whatever batch it comes."""
-        features, targets = batch
+        features, targets = dense(batch[0]), batch[1]
         scores = (features * path[-1]).sum(axis=1)  # a product by BLAS would round by the size of the batch
         return np.asarray(self.loss.derivative(scores, targets)[:, None] * features)
 
