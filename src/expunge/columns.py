@@ -41,7 +41,9 @@ def pointers(counts: AnyArray, largest: int) -> AnyArray:
 
 def csr(data: AnyArray, indices: AnyArray, ends: AnyArray, width: int) -> Column:
     """Return a sparse column on these arrays; they are not copied."""
-    column = sparse.csr_array((data, indices, ends), shape=(len(ends) - 1, width))
+    column = sparse.csr_array((len(ends) - 1, width))  # given these arrays, it would copy views of larger ones
+    column.data, column.indptr = data, ends
+    column.indices = indices if indices.dtype == ends.dtype else indices.astype(ends.dtype)
     column.has_canonical_format = True
     return column
 
@@ -67,9 +69,8 @@ def canonical(column: Column) -> Column:
     if not rows.data.all():
         rows = rows.copy()
         rows.eliminate_zeros()
-    stored = int(rows.indptr[-1])
-    indices = rows.indices[:stored].astype(index_type(rows.shape[1]), copy=False)
-    return csr(rows.data[:stored], indices, rows.indptr, rows.shape[1])
+    indices = rows.indices.astype(index_type(max(rows.shape[1], len(rows.data))), copy=False)
+    return csr(rows.data, indices, rows.indptr.astype(indices.dtype, copy=False), rows.shape[1])
 
 
 def stack(columns: Sequence[Column]) -> Column:

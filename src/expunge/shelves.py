@@ -137,17 +137,20 @@ class Shelf:
         return self.buffer.nbytes + self.offsets.nbytes
 
     def relay(self, lengths: Ints, capacities: Ints, dtype: np.dtype[np.generic] | None = None) -> None:
-        """Lay all places out anew, without gaps (and in another type, for longer strings); overwrite the old."""
-        old = self.buffer
-        blocks = [(place, self.block(place, lengths.item(place))) for place in np.flatnonzero(lengths).tolist()]
-        self.dtype = self.dtype if dtype is None else dtype
-        room = self.room(capacities)
-        self.buffer, self.offsets = _aligned(int(room.sum()), self.dtype), np.cumsum(room) - room
-        self.used = len(self.buffer)
-        for place, block in blocks:
-            self.block(place, len(block))[...] = block
-        old[...] = self.blank
-        self.blank = np.zeros((), dtype=self.dtype)
+        """Lay all places out anew, without gaps (and in another type, for longer strings); overwrite the old.
+
+        The last statement does it all at once: an interruption comes before it or after.
+        """
+        new = Shelf(np.zeros((0, *self.tail), dtype=self.dtype if dtype is None else dtype))
+        room = new.room(capacities)
+        new.buffer, new.offsets = _aligned(int(room.sum()), new.dtype), np.cumsum(room) - room
+        for place in np.flatnonzero(lengths).tolist():
+            length = lengths.item(place)
+            new.block(place, length)[...] = self.block(place, length)
+        old, blank, used = self.buffer, self.blank, len(new.buffer)
+        self.dtype, self.blank, self.offsets, self.used, self.buffer, old[...] = (
+            new.dtype, new.blank, new.offsets, used, new.buffer, blank
+        )  # fmt: skip
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
@@ -157,18 +160,16 @@ class Shelf:
         return self.buffer[where[:, None] + np.arange(self.width)].reshape(len(where), *self.tail)
 
     def move(self, place: int, length: int, capacity: int) -> None:
-        """Give a place new room at the end of the buffer, and overwrite the old."""
+        """Give a place new room at the end of the buffer, and overwrite the old, all at once at the end."""
         room = int(self.room(np.array([capacity]))[0])
         if self.used + room > len(self.buffer):
             larger = _aligned(max(2 * len(self.buffer), self.used + room), self.dtype)
             larger[: self.used] = self.buffer[: self.used]
-            smaller, self.buffer = self.buffer, larger
-            smaller[...] = self.blank
+            smaller = self.buffer
+            self.buffer, smaller[...] = larger, self.blank
         old = self.block(place, length)
         self.buffer[self.used : self.used + old.size] = old.ravel()
-        self.offsets[place] = self.used
-        self.used += room
-        old[...] = self.blank
+        self.offsets[place], self.used, old[...] = self.used, self.used + room, self.blank
 
 
 class SparseShelf:
@@ -276,15 +277,14 @@ class SparseShelf:
             self.used = total
 
     def _refit(self, offsets: Ints, elements: int) -> None:
-        """Carry all regions over to new buffers, and blank the old."""
-        old, new = (self.data, self.indices), self._buffers(elements)
+        """Carry all regions over to new buffers, and blank the old, all at once at the end."""
+        old_data, old_indices = self.data, self.indices
+        data, indices = self._buffers(elements)
         for place in np.flatnonzero(self.rooms).tolist():
             room, start, target = self.rooms.item(place), self.offsets.item(place), offsets.item(place)
-            for smaller, larger in zip(old, new, strict=True):
-                larger[target : target + room] = smaller[start : start + room]
-        self.offsets, (self.data, self.indices) = offsets, new
-        for buffer in old:
-            buffer[...] = 0
+            data[target : target + room] = old_data[start : start + room]
+            indices[target : target + room] = old_indices[start : start + room]
+        self.offsets, self.data, self.indices, old_data[...], old_indices[...] = offsets, data, indices, 0.0, 0
 
     def move(self, place: int, length: int, capacity: int) -> None:
         """Make room for the counts of more records; the records themselves find theirs in `rewrite`."""
