@@ -19,7 +19,7 @@ LARGEST = np.iinfo(np.int32).max
 
 def is_sparse(column: object) -> bool:
     """Say whether a column is sparse, in any format."""
-    return sparse.issparse(column)
+    return not isinstance(column, np.ndarray) and sparse.issparse(column)
 
 
 def rows_in(column: Column) -> int:

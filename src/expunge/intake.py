@@ -31,10 +31,12 @@ def _sparse(name: str, column: Column) -> Column:
 
 def _bad_row(array: Column) -> int | None:
     """Return the first row with NaN or infinity."""
-    numbers = array.data if is_sparse(array) else array
-    if array.dtype.kind != "f" or np.isfinite(numbers).all():
+    if array.dtype.kind != "f":
         return None
-    bad = int(np.argwhere(~np.isfinite(numbers))[0][0])
+    finite = np.isfinite(array.data if is_sparse(array) else array)
+    if finite.all():
+        return None
+    bad = int(np.argwhere(~finite)[0][0])
     return int(np.searchsorted(array.indptr, bad, side="right")) - 1 if is_sparse(array) else bad
 
 
