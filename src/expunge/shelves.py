@@ -361,7 +361,7 @@ class Shelves:
             shelf.lay(column, order, lengths, starts)
         self.lengths = lengths
         self.capacities = lengths.copy()
-        self.sparse = any([isinstance(shelf, SparseShelf) for shelf in self.columns])
+        self.sparse = any(isinstance(shelf, SparseShelf) for shelf in self.columns)
         self.nothing = (None,) * len(columns)
 
     def __len__(self) -> int:
