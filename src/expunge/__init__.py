@@ -15,18 +15,22 @@ from expunge.engine import (
     unlearn,
     verify,
 )
+from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.mechanisms import BinaryTree, Identity, SquareRoot
 from expunge.memory import MemoryRecords
-from expunge.queries import Gradient, PerRecord
+from expunge.pipelines import check_pipeline
+from expunge.planning import Plan
+from expunge.queries import Gradient, HybridGradient, PerRecord
 from expunge.records import Delete, Insert, Replace
-from expunge.rules import DualAveraging, GradientDescent
+from expunge.rules import DualAveraging, FrankWolfe, GradientDescent
 from expunge.schedules import Arrival, Everyone, Scattered, Shuffled
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Arrival", "Ball", "BinaryTree", "Change", "Delete", "DualAveraging", "Everyone", "Everywhere", "Gradient",
-    "GradientDescent", "Identity", "Insert", "Learner", "MemoryRecords", "Outcome", "PerRecord", "Replace",
-    "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "insert", "learn",
-    "learn_with_outcome", "replace", "unlearn", "verify",
+    "Arrival", "Ball", "BinaryTree", "Change", "Delete", "DualAveraging", "Everyone", "Everywhere", "FrankWolfe",
+    "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "Learner",
+    "LinearRegression", "LinearSVC", "LogisticRegression", "MemoryRecords", "Outcome", "PerRecord", "Plan",
+    "Replace", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
+    "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
 ]  # fmt: skip

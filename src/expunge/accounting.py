@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from expunge.coupling import COUPLINGS, replay_probability
 from expunge.errors import BadPlan
@@ -142,7 +142,7 @@ def _visits(schedule: Schedule, steps: int) -> Ints:
 
 
 def _erf_of(distances: Array) -> Array:
-    return np.vectorize(replay_probability, otypes=[float])(distances)
+    return special.erf(distances / math.sqrt(8.0))
 
 
 def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int) -> float:

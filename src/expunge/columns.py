@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy import sparse
 
-from expunge.types import AnyArray, Array, Column, Ints
+from expunge.types import AnyArray, Column, Ints
 
 LARGEST = np.iinfo(np.int32).max
 
@@ -84,20 +84,8 @@ def stack(columns: Sequence[Column]) -> Column:
     return csr(data, indices, pointers(counts, max(width, len(data))), width)
 
 
-def dense(column: Column) -> AnyArray:
-    """Return a column as a plain array."""
-    return column.toarray() if is_sparse(column) else column
-
-
 def each(column: Column) -> Iterable[AnyArray]:
     """Return the rows of a column one by one, as plain arrays."""
     if not is_sparse(column):
         return column
     return (column[row : row + 1].toarray()[0] for row in range(rows_in(column)))
-
-
-def squared_norms(column: Column) -> Array:
-    """Return the squared norm of each row."""
-    if not is_sparse(column):
-        return np.einsum("ij,ij->i", column, column)
-    return column.multiply(column).sum(axis=1)

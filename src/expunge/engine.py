@@ -20,7 +20,7 @@ from expunge.errors import BadPlan, BadRecords
 from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
-from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, noiseless
+from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, expectation, noiseless
 from expunge.records import Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 __all__ = [
     "Change", "Learner", "Outcome", "Transcript", "Verification",
-    "change", "decide", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
+    "chance_of_replay", "change", "decide", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
 ]  # fmt: skip
 
 
@@ -290,6 +290,21 @@ def decide(
     try:
         records.stage(edit)
         return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
+    finally:
+        records.rollback()
+
+
+def chance_of_replay(learner: Learner, records: Records, transcript: Transcript, request: Request) -> float:
+    """Return how likely a request is to replay, over the noise and the coins; changes nothing.
+
+    If it touches several steps, this is an upper bound. It depends on the records named: do not store it.
+    """
+    edit = records.edit(learner.schedule, request, np.random.default_rng())
+    _refuse_staged(records)
+    try:
+        records.stage(edit)
+        setting = _setting(learner, records, transcript, edit, np.random.default_rng())[0]
+        return _serve(expectation(setting, learner.coupling), learner, records, _Tally())
     finally:
         records.rollback()
 

@@ -19,7 +19,7 @@ from scipy.linalg import toeplitz
 from expunge.errors import BadPlan
 from expunge.types import Array, Ints
 
-TABLE_LIMIT = 1024  # a table of steps² numbers, 8 megabytes at most
+TABLE_LIMIT = 2048  # a table of steps² numbers, 32 megabytes at most
 DENSE_LIMIT = 128  # below this many steps a product with the matrix beats an FFT
 
 
@@ -307,8 +307,11 @@ def _pulled(columns: Array) -> Array:
 
 @lru_cache(maxsize=2)
 def _pull_table(steps: int) -> Array:
-    """Return B⁻ᵀ C e_τ for all τ at once, so that what is remembered does not tell which steps were looked at."""
-    return np.ascontiguousarray(_pulled(_matrix(steps, 0.5)).T)
+    """Return B⁻ᵀ C e_τ for all τ at once, so that what is remembered does not tell which steps were looked at.
+
+    Rows and columns count from the last step. So seen, they are the same for however many steps there are.
+    """
+    return np.ascontiguousarray(_pulled(_matrix(steps, 0.5)).T[::-1, ::-1])
 
 
 @dataclass(frozen=True)
@@ -346,7 +349,7 @@ class SquareRoot:
     def pull(self, step: int, steps: int) -> Array:
         """Return B⁻ᵀ C e_τ; up to `TABLE_LIMIT` steps there is a table of them."""
         if steps <= TABLE_LIMIT:
-            return _pull_table(steps)[step]
+            return _pull_table(1 << (steps - 1).bit_length())[steps - 1 - step, :steps][::-1]
         column = np.zeros(steps)
         column[step:] = _root(steps, 0.5)[: steps - step]
         return _pulled(column)

@@ -232,6 +232,12 @@ class MemoryRecords:
             found.extend([self.ids_at(place)[slots] for place, slots in where])
         return np.concatenate(found) if found else self._model[self._width]
 
+    def number_of(self, subject: Any) -> int:
+        """Return how many records a subject has."""
+        with suppress(UnknownId):
+            return len(self.ids_of([subject]))
+        return 0
+
     def _like(self, name: str, given: AnyArray, position: int) -> AnyArray:
         kind = self._model[position].dtype.kind
         if len(given) and given.dtype.kind != kind:

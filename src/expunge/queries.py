@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from expunge.columns import dense, each, squared_norms
-from expunge.errors import BadRecords
+from expunge.columns import each
+from expunge.errors import BadPlan, BadRecords
 from expunge.losses import Loss
+from expunge.preprocessing import row_norms
 from expunge.rows import Path
-from expunge.types import Array, Batch
+from expunge.types import AnyArray, Array, Batch
 
 
 @dataclass(frozen=True)
@@ -41,37 +43,165 @@ class PerRecord:
 class Gradient:
     """The gradient of a linear model's loss; records are (features, target) with features of bounded norm.
 
-    Features may be sparse. The gradients are dense: where a step visits everyone, they are all made at once.
+    The parameters are one flat array: for each feature as many numbers as the loss has outputs. ``intercept`` is a
+    constant that every record has as one more feature, behind the others (0: none). Slopes (derivatives of the loss
+    in the scores) longer than ``clip`` are scaled down to it.
+
+    >>> from expunge.losses import Logistic
+    >>> Gradient(Logistic(), size=4, feature_norm=3.0, intercept=4.0).bound
+    5.0
     """
 
     loss: Loss
     size: int
     feature_norm: float = 1.0
+    intercept: float = 0.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("feature_norm", self.feature_norm), ("clip", self.clip)):
+            if value is not None and not value > 0:
+                raise BadPlan(f"{name}={value!r}: give a number above 0.")
+        if self.size % self.loss.outputs or self.columns < 0:
+            raise BadPlan(
+                f"size={self.size}: give {self.loss.outputs} numbers for each feature"
+                f"{' and the intercept' if self.intercept else ''}."
+            )
+
+    @property
+    def columns(self) -> int:
+        """How many features a record has, without the intercept's."""
+        return self.size // self.loss.outputs - (self.intercept != 0)
+
+    @property
+    def reach(self) -> float:
+        """The largest norm of a record's features, the intercept's constant among them."""
+        return math.hypot(self.feature_norm, self.intercept)
+
+    @property
+    def steepest(self) -> float:
+        """The largest norm of a record's slopes, before clipping."""
+        return self.loss.lipschitz
 
     @property
     def bound(self) -> float:
-        """Return the largest norm that a gradient can have."""
-        return self.loss.lipschitz * self.feature_norm
+        """The largest norm that a contribution can have."""
+        return self.reach * (self.steepest if self.clip is None else min(self.clip, self.steepest))
 
     def admit(self, batch: Batch) -> None:
-        """Refuse features of the wrong width or longer than declared."""
+        """Refuse features of the wrong width or longer than declared, and classes that do not exist."""
         features = batch[0]
-        if len(batch) != 2 or features.ndim != 2 or features.shape[1] != self.size:
-            raise BadRecords(f"records: expected features of {self.size} columns and a target, got {features.shape}.")
-        longest = np.sqrt(squared_norms(features).max(initial=0.0))
+        if len(batch) != 2 or features.ndim != 2 or features.shape[1] != self.columns:
+            raise BadRecords(
+                f"records: expected features of {self.columns} columns and a target, got {features.shape}."
+            )
+        longest = row_norms(features).max(initial=0.0)
         if longest > self.feature_norm * (1 + 1e-9):
             raise BadRecords(
                 f"features: a row has norm {longest:.6g}, above feature_norm={self.feature_norm:g}. "
                 "Scale rows down to it, or declare a larger one (more noise for the same ρ)."
             )
+        classes = getattr(self.loss, "classes", None)
+        if classes is not None:
+            known = np.array([-1, 1]) if self.loss.outputs == 1 else np.arange(classes)
+            strange = np.setdiff1d(batch[1], known)
+            if len(strange):
+                raise BadRecords(f"targets: {strange[0]} is none of the {classes} classes {known[0]} to {known[-1]}.")
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return the gradient of each record's loss, the same to the last bit in whatever batch it comes."""
-        features, targets = dense(batch[0]), batch[1]
-        scores = (features * path[-1]).sum(axis=1)  # a product by BLAS would round by the size of the batch
-        return np.asarray(self.loss.derivative(scores, targets)[:, None] * features)
+        features, targets = batch
+        slopes = self._slopes(step, path, features, targets, _one_by_one).reshape(len(targets), -1)
+        dense = features if isinstance(features, np.ndarray) else features.toarray()
+        if self.intercept:
+            dense = np.column_stack([dense, np.full(len(targets), self.intercept)])
+        return np.asarray(dense[:, :, None] * slopes[:, None, :]).reshape(len(targets), self.size)
 
     def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
         """Return the sum of the gradients, by two products; none can be above the bound."""
         features, targets = batch
-        return features.T @ self.loss.derivative(features @ path[-1], targets), 0
+        slopes = self._slopes(step, path, features, targets, _at_once)
+        if not self.intercept:
+            return (features.T @ slopes).ravel(), 0
+        outputs = self.loss.outputs
+        summed = np.empty(self.size)
+        summed[:-outputs] = (features.T @ slopes).ravel()
+        summed[-outputs:] = self.intercept * np.add.reduce(slopes, axis=0)
+        return summed, 0
+
+    def _slopes(
+        self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
+    ) -> Array:
+        slopes = self._raw_slopes(step, path, features, targets, product)
+        clip = self.clip
+        if clip is None or clip > self.steepest:
+            return slopes
+        if slopes.ndim == 1:
+            return np.clip(slopes, -clip, clip)
+        lengths = np.sqrt(np.add.reduce(slopes * slopes, axis=1))
+        return np.asarray(slopes * (clip / np.maximum(lengths, clip))[:, None])
+
+    def _raw_slopes(
+        self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
+    ) -> Array:
+        return self._slopes_at(path[-1], features, targets, product)
+
+    def _slopes_at(
+        self, parameters: Array, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
+    ) -> Array:
+        """Return the derivative of each record's loss in its scores."""
+        outputs = self.loss.outputs
+        table = parameters if outputs == 1 else parameters.reshape(-1, outputs)
+        if not self.intercept:
+            return self.loss.derivative(product(features, table), targets)
+        scores = product(features, table[:-1])
+        scores += self.intercept * table[-1]
+        return self.loss.derivative(scores, targets)
+
+
+def _at_once(features: Any, table: Array) -> Array:
+    """Return features @ table; in which batch a record comes may show in the last bit."""
+    return np.asarray(features @ table)
+
+
+def _one_by_one(features: Any, table: Array) -> Array:
+    """Return features @ table, each record's scores rounded alike in every batch."""
+    if not isinstance(features, np.ndarray):  # a sparse product sums each row by itself
+        return np.asarray(features @ table)
+    if table.ndim == 1:
+        return np.asarray((features * table).sum(axis=1))
+    return np.stack([(features * column).sum(axis=1) for column in table.T], axis=1)
+
+
+@dataclass(frozen=True)
+class HybridGradient(Gradient):
+    """The variance-reduced gradient of Frank-Wolfe (SARAH): (t+1)∇ℓ(w_t) - t∇ℓ(w_{t-1}), and 2∇ℓ(w₁) at first.
+
+    The sum over t steps estimates (t+1) times the gradient at w_t. Contributions stay within max(2G, HD + G)
+    because the rule moves by at most D/t to reach w_t; ``diameter`` is D. (docs/guarantee.md#frank-wolfe)
+    """
+
+    diameter: float = math.inf
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isfinite(self.steepest):
+            raise BadPlan(
+                "HybridGradient needs a smooth loss and a bounded domain: smooth the hinge (SmoothedHinge), "
+                "and give the diameter of the domain."
+            )
+
+    @property
+    def steepest(self) -> float:
+        """The largest norm of a record's slopes, before clipping."""
+        lipschitz = self.loss.lipschitz
+        return max(2.0 * lipschitz, self.loss.smoothness * self.reach * self.diameter + lipschitz)
+
+    def _raw_slopes(
+        self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
+    ) -> Array:
+        newest = self._slopes_at(path[-1], features, targets, product)
+        if step == 0:
+            return np.asarray(2.0 * newest)
+        before = self._slopes_at(path[-2], features, targets, product)
+        return np.asarray((step + 2) * newest - (step + 1) * before)

@@ -268,6 +268,35 @@ def sequential(setting: Setting) -> Reconciliation:
     return verdict
 
 
+def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]:
+    """Return how likely a replay is, over all noise: exact if one step is touched, else an upper bound."""
+    mechanism, shifts, budget = setting.mechanism, {}, 0.0
+    for step in setting.touched:
+        reply = yield setting.ask(step)
+        assert reply.shift is not None
+        shifts[step] = reply.shift.sum
+        if setting.sigma > 0.0:
+            budget += allowance(setting, reply.shift)
+    if setting.sigma == 0.0:
+        return float(any(shift.any() for shift in shifts.values()))
+    if coupling == "adaptive":
+        return replay_probability(math.sqrt(budget))
+    distances: list[float] = []
+    if coupling == "sequential":
+        seen: dict[int, Array] = {}
+        for step, shift in shifts.items():
+            column = mechanism.column(step, setting.horizon)
+            rows = range(setting.horizon)[column.rows] if isinstance(column.rows, slice) else column.rows.tolist()
+            for row, weight in zip(rows, column.weights.tolist(), strict=True):
+                seen[row] = seen.get(row, 0.0) + weight * shift
+        scales = mechanism.scales(setting.horizon)
+        distances = [math.sqrt(shift @ shift) / (setting.sigma * scales.item(row)) for row, shift in seen.items()]
+        return 1.0 - math.prod(1.0 - replay_probability(distance) for distance in distances)
+    for step, shift in shifts.items():
+        distances.append(math.sqrt(shift @ shift) * mechanism.column(step, setting.horizon).norm / setting.sigma)
+    return min(1.0, sum(replay_probability(distance) for distance in distances))
+
+
 def adaptive(setting: Setting) -> Reconciliation:
     """Decide once for all rows, within a budget fixed beforehand. (docs/guarantee.md#adaptive)"""
     verdict = Verdict()

@@ -13,15 +13,42 @@ from expunge.types import Array
 
 @dataclass(frozen=True, eq=False)
 class DualAveraging:
-    """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started."""
+    """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started.
+
+    ``penalty`` is what a step adds to the weight of an L2 penalty |w|²/2, a number or one for each parameter: it
+    shrinks w, which costs no noise.
+    """
 
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
+    penalty: float | Array | None = None
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
-        return self.domain.project(self.start - self.step_size * answer)
+        moved = self.step_size * answer
+        if self.penalty is not None:
+            moved = moved / (1.0 + self.step_size * (step + 1) * self.penalty)
+        return self.domain.project(self.start - moved)
+
+
+@dataclass(frozen=True, eq=False)
+class FrankWolfe:
+    """w ← w + (v - w)/(t+1), where v minimises ⟨a, v⟩ over the domain: mixes of corners, never a projection.
+
+    ``penalty`` as in `DualAveraging`; its gradient is added to the answer.
+    """
+
+    start: Array
+    domain: Domain
+    penalty: float | Array | None = None
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the next iterate."""
+        w = path[-1]
+        if self.penalty is not None:
+            answer = answer + (step + 2) * self.penalty * w
+        return np.asarray(w + (self.domain.lmo(answer) - w) / (step + 2))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,8 @@
+"""Estimators with the interface of scikit-learn, from which records can be deleted exactly."""
+
+from expunge.estimators.classifiers import LinearClassifier, LinearSVC, LogisticRegression
+from expunge.estimators.regressors import HuberRegressor, LinearRegression, LinearRegressor
+
+__all__ = [
+    "HuberRegressor", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression",
+]  # fmt: skip

@@ -1,0 +1,290 @@
+"""What all linear models have in common: fit, unlearn, insert, replace, verify."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.random_projection import SparseRandomProjection
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expunge.engine import Outcome, Verification, chance_of_replay, change, learn, verify
+from expunge.errors import BadPlan, BadRecords
+from expunge.losses import Loss
+from expunge.memory import MemoryRecords
+from expunge.planning import Plan, make_plan
+from expunge.preprocessing import bound_rows
+from expunge.records import Delete, Insert, Replace, Request
+from expunge.types import AnyArray, Array
+
+
+class LinearModel(BaseEstimator):  # type: ignore[misc]
+    """A linear model that can forget. Subclasses say which loss it has and how targets are encoded."""
+
+    def __init__(
+        self,
+        *,
+        rho: Any = "auto",
+        solver: Any = "dual_averaging",
+        n_components: Any = None,
+        schedule: Any = "scattered",
+        mechanism: Any = "sqrt",
+        coupling: Any = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int = 1,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Any = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: Any = None,
+        selector: Any = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.rho = rho
+        self.solver = solver
+        self.n_components = n_components
+        self.schedule = schedule
+        self.mechanism = mechanism
+        self.coupling = coupling
+        self.steps = steps
+        self.batch = batch
+        self.epochs = epochs
+        self.clip = clip
+        self.alpha = alpha
+        self.radius = radius
+        self.domain = domain
+        self.feature_norm = feature_norm
+        self.fit_intercept = fit_intercept
+        self.step_size = step_size
+        self.selector = selector
+        self.records_per_subject = records_per_subject
+        self.expected_records = expected_records
+        self.random_state = random_state
+
+    # --- what a subclass says ---
+
+    def make_loss(self) -> Loss:
+        """Return the loss; it may depend on parameters and declared classes, never on records."""
+        raise NotImplementedError
+
+    def _meet_targets(self, y: AnyArray) -> None:
+        """Fix, at the first fit, what must be known about targets."""
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        """Return targets as the loss wants them."""
+        raise NotImplementedError
+
+    SCORES: ClassVar[dict[str, float]]
+    """How large scores become, by solver: the default radius, for rows of norm 1."""
+
+    def _default_clip(self, loss: Loss) -> float | None:
+        """Return at which slope to clip if the user does not say; None is the loss's own bound."""
+        return None
+
+    def _publish(self, weights: Array, intercepts: Array) -> None:
+        """Set ``coef_`` and ``intercept_`` from one row of weights, and one intercept, for each output."""
+        raise NotImplementedError
+
+    def _plain(self) -> Any:
+        """Return scikit-learn's model of this kind, without coefficients."""
+        raise NotImplementedError
+
+    # --- requests ---
+
+    def fit(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Self:
+        """Learn from records, with an id each (without ids they are numbered 0, 1, 2, …).
+
+        ``subjects`` says whose record each is; by default each is its own.
+        """
+        before = dict(self.__dict__)
+        try:
+            self._fit(X, y, ids, subjects)
+        except BaseException:  # a fit that fails leaves the model as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any) -> None:
+        X, y = validate_data(self, X, y, **_TABLE)
+        self._meet_targets(y)
+        rng = _generator(self.random_state, 0)
+        self.plan_ = self._make_plan(X.shape[0], X.shape[1])
+        self._projection = _projection(self.plan_, X.shape[1], rng)
+        columns = (self._encode_rows(X), self._encode_targets(y))
+        self._refuse_crowds(subjects, None)
+        self._records = MemoryRecords(columns, ids, subjects)
+        self.transcript_ = learn(self.plan_.learner, self._records, rng)
+        self._served = 0
+        self._take_over()
+
+    def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
+
+        The outcome is for you only: it depends on what was deleted, so do not store or log it.
+        """
+        check_is_fitted(self)
+        outcome = self._serve(Delete(_flat(ids), _flat(subjects)))
+        if self._records.count == 0:
+            warnings.warn(
+                "every record has been deleted: the model is now what training on nothing gives (noise only). "
+                "Insert records, or fit anew.",
+                stacklevel=2,
+            )
+        return outcome
+
+    def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Add records, exactly as if they had been there from the start."""
+        check_is_fitted(self)
+        columns = self._new_columns(X, y)
+        self._refuse_crowds(subjects, self._records)
+        return self._serve(Insert(columns, ids, subjects))
+
+    def replace(self, X: Any, y: Any, ids: Any) -> Outcome:
+        """Correct records, named by id: one request, as if they had always been so."""
+        check_is_fitted(self)
+        return self._serve(Replace(self._new_columns(X, y), _flat(ids)))
+
+    def verify(self) -> Verification:
+        """Re-derive the whole state from the live records, and name everything that does not agree."""
+        check_is_fitted(self)
+        return verify(self.plan_.learner, self._records, self.transcript_)
+
+    def replay_probability(self, ids: Any) -> Array:
+        """Return, for each record, how likely deleting it alone is to replay (with several epochs, a bound)."""
+        check_is_fitted(self)
+        learner, records, transcript = self.plan_.learner, self._records, self.transcript_
+        each = [Delete(one[None]) for one in _flat(ids)]
+        return np.array([chance_of_replay(learner, records, transcript, request) for request in each])
+
+    @property
+    def n_records_(self) -> int:
+        """How many records the model has been trained on, as things are now."""
+        check_is_fitted(self)
+        return self._records.count
+
+    def to_sklearn(self) -> Any:
+        """Return the model alone, for serving: plain scikit-learn, with none of the records or the transcript.
+
+        It is a pipeline: rows longer than ``feature_norm`` are scaled down to it, then comes scikit-learn's model. A
+        copy cannot forget: make a new one after each deletion that replayed.
+        """
+        check_is_fitted(self)
+        model = self._plain()
+        model.coef_, model.intercept_ = self.coef_.copy(), np.copy(self.intercept_)
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self.plan_.feature_norm})
+        return Pipeline([("rows", rows), ("model", model)])
+
+    # --- parts ---
+
+    def _make_plan(self, records: int, features: int) -> Plan:
+        loss = self.make_loss()
+        if self.expected_records is not None and not self.expected_records > 0:
+            raise BadPlan(f"expected_records={self.expected_records!r}: give a number above 0.")
+        choices = {name: getattr(self, name) for name in _CHOICES}
+        if self.clip is None and self.solver == "frank_wolfe":
+            choices["clip"] = 2.0 * loss.lipschitz  # the bound of the first step; later ones rarely exceed it
+        elif self.clip is None:
+            choices["clip"] = self._default_clip(loss)
+        choices["scores"] = self.SCORES.get(self.solver, 1.0)
+        return make_plan(loss, features, self.expected_records or records, n_components=self.n_components, **choices)
+
+    def _encode_rows(self, X: Any) -> Any:
+        """Return rows no longer than the plan's norm, projected if the plan says so."""
+        rows = bound_rows(X, self.plan_.feature_norm)
+        if self._projection is not None:
+            rows = bound_rows(np.asarray(self._projection.transform(rows)), self.plan_.feature_norm)
+        return rows
+
+    def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
+        X, y = validate_data(self, X, y, reset=False, **_TABLE)
+        return self._encode_rows(X), self._encode_targets(y)
+
+    def _refuse_crowds(self, subjects: Any, records: MemoryRecords | None) -> None:
+        """Raise if a subject has more records than declared, on which the noise was planned."""
+        if subjects is None:
+            return
+        names, new = np.unique(np.asarray(subjects), return_counts=True)
+        counts = new if records is None else new + np.array([records.number_of(name) for name in names], dtype=np.int64)
+        most = int(counts.argmax()) if len(counts) else 0
+        if len(counts) and counts[most] > self.plan_.records_per_subject:
+            raise BadRecords(
+                f"subjects: {names[most].item()!r} would have {counts[most]} records, "
+                f"records_per_subject={self.plan_.records_per_subject}. Declare the largest number at the first fit."
+            )
+
+    def _serve(self, request: Request) -> Outcome:
+        rng = _generator(self.random_state, self._served + 1)
+        decided = change(self.plan_.learner, self._records, self.transcript_, request, rng)
+        outcome = decided.commit()
+        self._served += 1
+        if decided.staged is not None or decided.steps == 0:
+            self._take_over()
+        return outcome
+
+    def _take_over(self) -> None:
+        """Publish the model of the transcript."""
+        weights, intercepts = self.plan_.coefficients(self.transcript_.model(self.plan_.learner))
+        if self._projection is not None:
+            weights = np.asarray(weights @ self._projection.components_)
+        self._publish(np.ascontiguousarray(weights), intercepts)
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_ROWS)
+        rows = bound_rows(X, self.plan_.feature_norm)
+        return np.asarray(rows @ np.atleast_2d(self.coef_).T + self.intercept_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+_ROWS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": np.float64, "order": "C"}
+_TABLE: dict[str, Any] = {**_ROWS, "accept_large_sparse": True}
+_CHOICES = (
+    "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "clip", "alpha", "radius",
+    "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject",
+)  # fmt: skip
+
+
+def _flat(names: Any) -> Any:
+    """Return one name as a sequence of one."""
+    return None if names is None else np.atleast_1d(np.asarray(names))
+
+
+def _generator(random_state: Any, request: int) -> np.random.Generator:
+    """Return the randomness of one request: fresh, and gone afterwards, unless the user fixes it.
+
+    A generator that is kept could be wound back to the noise, and so to the deleted record.
+    """
+    if random_state is None:
+        return np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31, size=4))
+    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        return np.random.default_rng([int(random_state), request])
+    raise BadPlan(f"random_state={random_state!r}: give None, a whole number of at least 0, or a NumPy generator.")
+
+
+def _projection(plan: Plan, features: int, rng: np.random.Generator) -> SparseRandomProjection | None:
+    """Draw the random projection: it knows the shape of the records only."""
+    if not plan.projected:
+        return None
+    drawn = SparseRandomProjection(plan.features, dense_output=True, random_state=int(rng.integers(2**31)))
+    return drawn.fit(np.zeros((1, features)))

@@ -1,0 +1,191 @@
+"""Regressions that can forget."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import sklearn.linear_model
+from sklearn.base import RegressorMixin
+
+from expunge.errors import BadPlan
+from expunge.estimators.base import LinearModel
+from expunge.losses import Huber, Loss, Squared
+from expunge.types import AnyArray, Array
+
+
+class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """A regression. Targets are mapped from their public range to [-1, 1]; subclasses say which loss they then have."""
+
+    def __init__(
+        self,
+        *,
+        target_range: tuple[float, float] | None = None,
+        rho: Any = "auto",
+        solver: Any = "dual_averaging",
+        n_components: Any = None,
+        schedule: Any = "scattered",
+        mechanism: Any = "sqrt",
+        coupling: Any = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int = 1,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Any = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: Any = None,
+        selector: Any = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            rho=rho,
+            solver=solver,
+            n_components=n_components,
+            schedule=schedule,
+            mechanism=mechanism,
+            coupling=coupling,
+            steps=steps,
+            batch=batch,
+            epochs=epochs,
+            clip=clip,
+            alpha=alpha,
+            radius=radius,
+            domain=domain,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            step_size=step_size,
+            selector=selector,
+            records_per_subject=records_per_subject,
+            expected_records=expected_records,
+            random_state=random_state,
+        )
+        self.target_range = target_range
+
+    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 2.0}
+
+    def _range(self) -> tuple[float, float]:
+        try:
+            low, high = map(float, self.target_range)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise BadPlan(
+                f"target_range={self.target_range!r}: declare the range of the targets from what is publicly known, "
+                "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target."
+            ) from None
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
+        return low, high
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        """Return targets in [-1, 1]; those outside their range count as its end."""
+        low, high = self._range()
+        return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
+
+    def _publish(self, weights: Array, intercepts: Array) -> None:
+        low, high = self._range()
+        half = (high - low) / 2.0
+        self.coef_ = half * weights[0]
+        self.intercept_ = float(half * intercepts[0] + (low + high) / 2.0)
+
+    def predict(self, X: Any) -> Array:
+        """Return the prediction for each row."""
+        return self._scores(X).ravel()
+
+
+class LinearRegression(LinearRegressor):
+    """Least squares from which records can be deleted exactly.
+
+    Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> model = LinearRegression(target_range=(0, 10), epochs=5, random_state=0).fit(X, 5 + 3 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
+    True
+    """
+
+    LARGEST_RESIDUAL = 1.0
+
+    def make_loss(self) -> Loss:
+        """Return the squared loss, for residuals as large as will be counted."""
+        return Squared(self.LARGEST_RESIDUAL if self.clip is None else self.clip)
+
+    def _default_clip(self, loss: Loss) -> float | None:
+        return self.LARGEST_RESIDUAL
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.LinearRegression()
+
+
+class HuberRegressor(LinearRegressor):
+    """A regression that outliers hardly move, from which records can be deleted exactly.
+
+    ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
+    needs less noise for the same ρ.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> model = HuberRegressor(target_range=(0, 10), epochs=5, random_state=0).fit(X, 5 + 3 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 0.2,
+        target_range: tuple[float, float] | None = None,
+        rho: Any = "auto",
+        solver: Any = "dual_averaging",
+        n_components: Any = None,
+        schedule: Any = "scattered",
+        mechanism: Any = "sqrt",
+        coupling: Any = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int = 1,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Any = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: Any = None,
+        selector: Any = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            target_range=target_range,
+            rho=rho,
+            solver=solver,
+            n_components=n_components,
+            schedule=schedule,
+            mechanism=mechanism,
+            coupling=coupling,
+            steps=steps,
+            batch=batch,
+            epochs=epochs,
+            clip=clip,
+            alpha=alpha,
+            radius=radius,
+            domain=domain,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            step_size=step_size,
+            selector=selector,
+            records_per_subject=records_per_subject,
+            expected_records=expected_records,
+            random_state=random_state,
+        )
+        self.epsilon = epsilon
+
+    def make_loss(self) -> Loss:
+        """Return Huber's loss."""
+        return Huber(self.epsilon)
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.HuberRegressor()

@@ -1,0 +1,328 @@
+"""The plan: every hyper-parameter of a linear model, frozen before the records take part.
+
+Defaults come from the number of records (rounded up to a power of two), the number of features, ρ and declared
+bounds only. Nothing else about the records is read: what is, could not be forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from expunge.accounting import noise_for
+from expunge.domains import Ball, Domain, Everywhere, L1Ball
+from expunge.errors import BadPlan
+from expunge.learner import Learner
+from expunge.losses import Loss
+from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
+from expunge.queries import Gradient, HybridGradient
+from expunge.rules import DualAveraging, FrankWolfe
+from expunge.schedules import Arrival, Scattered, Schedule, Shuffled
+from expunge.types import Array
+
+Solver = Literal["dual_averaging", "frank_wolfe"]
+Region = Literal["everywhere", "l2", "l1"]
+When = Literal["scattered", "shuffled", "arrival"]
+Noise = Literal["sqrt", "tree"]
+Coupling = Literal["joint", "sequential"]
+Selected = Literal["tail", "average", "last"]
+
+INTERCEPT = 0.2
+"""The intercept's constant, in units of feature_norm: it adds 2 % to the bound."""
+WORTH = 2**14
+"""How many replayed records' worth of noise, n·ρ, leaves the accuracy as it is (for few parameters)."""
+FEW_PARAMETERS = 2**13
+MOST_NUMBERS = 2**20
+"""A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
+LEAST_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is fixed before the records are seen.
+
+    ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
+    (after the random projection, if ``projected``); ``steps`` and ``batch`` how many steps an epoch has, and how many
+    records a step is expected to have; ``bound`` the largest norm of a contribution; ``sigma`` the standard deviation
+    of the noise.
+    """
+
+    loss: Loss
+    features: int
+    projected: bool
+    records: int
+    rho: float
+    sigma: float
+    bound: float
+    solver: Solver
+    schedule: When
+    mechanism: Noise
+    coupling: Coupling
+    selector: Selected
+    steps: int
+    batch: int
+    epochs: int
+    step_size: float
+    radius: float
+    domain: Region
+    feature_norm: float
+    intercept: float
+    clip: float | None
+    alpha: float
+    records_per_subject: int
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return self.loss.outputs * (self.features + (self.intercept != 0.0))
+
+    @cached_property
+    def learner(self) -> Learner:
+        """What the engine runs."""
+        size, domain = self.parameters, _domain(self.domain, self.radius)
+        penalty = None
+        if self.alpha:
+            penalty = np.full(size, self.alpha * self.batch)
+            penalty[self.features * self.loss.outputs :] = 0.0  # the intercept's
+        rule: FrankWolfe | DualAveraging
+        if self.solver == "frank_wolfe":
+            rule = FrankWolfe(np.zeros(size), domain, penalty)
+        else:
+            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty)
+        return Learner(
+            _schedule(self.schedule, self.steps, self.batch, self.epochs),
+            _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain),
+            rule, _mechanism(self.mechanism), self.sigma, self.coupling, self.selector,
+        )  # fmt: skip
+
+    def coefficients(self, model: Array) -> tuple[Array, Array]:
+        """Return (weights, one row for each output; intercepts) of a model's parameters."""
+        table = model.reshape(-1, self.loss.outputs)
+        if self.intercept == 0.0:
+            return table.T, np.zeros(self.loss.outputs)
+        return table[:-1].T, np.asarray(self.intercept * table[-1])
+
+
+def _domain(region: Region, radius: float) -> Domain:
+    match region:
+        case "l2":
+            return Ball(radius)
+        case "l1":
+            return L1Ball(radius)
+        case _:
+            return Everywhere()
+
+
+def _schedule(when: When, steps: int, batch: int, epochs: int) -> Schedule:
+    match when:
+        case "shuffled":
+            return Shuffled(batch)
+        case "arrival":
+            return Arrival(batch)
+        case _:
+            return Scattered(steps, epochs)
+
+
+def _mechanism(noise: Noise) -> Mechanism:
+    return BinaryTree() if noise == "tree" else SquareRoot()
+
+
+def _query(
+    solver: Solver, loss: Loss, size: int, feature_norm: float, intercept: float, clip: float | None, domain: Domain
+) -> Gradient:
+    if solver == "frank_wolfe":
+        return HybridGradient(loss, size, feature_norm, intercept, clip, domain.diameter(size))
+    return Gradient(loss, size, feature_norm, intercept, clip)
+
+
+# --- defaults -----------------------------------------------------------------------------------------
+
+
+def rounded_up(records: int) -> int:
+    """Return the next power of two: the plan does not tell one record more or less.
+
+    >>> [rounded_up(n) for n in (0, 1, 3, 1024, 1025)]
+    [1, 1, 4, 1024, 2048]
+    """
+    return 1 << max(0, records - 1).bit_length()
+
+
+def automatic_rho(records: int, parameters: int) -> float:
+    """Return the ρ whose noise hardly costs accuracy: about WORTH/n, more for very many parameters; at most 1.
+
+    >>> automatic_rho(10_000, 100), automatic_rho(500_000, 100)
+    (1.0, 0.03125)
+    """
+    worth = WORTH * max(1.0, math.sqrt(parameters / FEW_PARAMETERS))
+    return min(1.0, worth / rounded_up(records))
+
+
+def automatic_steps(records: int, parameters: int) -> int:
+    """Return 2√n rounded up to a power of two, or as many steps as keep the transcript small."""
+    n = rounded_up(records)
+    steps = 1 << math.ceil(math.log2(2.0 * math.sqrt(n)))
+    most = max(LEAST_STEPS, 1 << max(0, int(math.log2(MOST_NUMBERS / parameters))))
+    return min(n, steps, most)
+
+
+def automatic_components(records: int, rho: float, features: int) -> int:
+    """Return the paper's number of random projections, (nρ)^(2/3), which its proof needs for either kind of loss.
+
+    >>> automatic_components(2**15, 0.125, features=10_000)
+    256
+    """
+    n = rounded_up(records)
+    wanted = max(math.ceil((n * rho) ** (2.0 / 3.0) - 1e-9), math.ceil(4.0 * math.log(n + 1)))
+    return min(features, wanted)
+
+
+def paper_step_size(records: int, rho: float, parameters: int, bound: float, radius: float) -> float:
+    """Return dual averaging's step size as the paper prints it; it grows with the noise, the wrong way round.
+
+    >>> round(paper_step_size(2**16, 0.1, 81, bound=1.0, radius=1.0) / (3 * (2**16 * 0.1 / math.log(2**16)) ** -0.5), 6)
+    1.0
+    """
+    return radius * parameters**0.25 * math.sqrt(math.log(max(2, records))) / (bound * math.sqrt(records * rho))
+
+
+# --- checks -------------------------------------------------------------------------------------------
+
+
+def _one_of(name: str, value: object, allowed: Any) -> None:
+    names = get_args(allowed)
+    if value not in names:
+        raise BadPlan(f"{name}={value!r}: use one of {', '.join(map(repr, names))}.")
+
+
+def _positive(name: str, value: Any, *, whole: bool = False, zero: bool = False) -> None:
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    good = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    if not (good and (value >= 0 if zero else value > 0)):
+        what = "a whole number" if whole else "a finite number"
+        raise BadPlan(f"{name}={value!r}: give {what} {'of at least' if zero else 'above'} 0.")
+
+
+def _check_each(given: dict[str, Any]) -> None:
+    """Raise if a choice makes no sense by itself."""
+    for name, allowed in (
+        ("solver", Solver), ("schedule", When), ("mechanism", Noise), ("coupling", Coupling), ("selector", Selected),
+        ("domain", Region),
+    ):  # fmt: skip
+        if not (given[name] is None and name in ("coupling", "domain")):
+            _one_of(name, given[name], allowed)
+    for name in ("epochs", "records_per_subject"):
+        _positive(name, given[name], whole=True)
+    _positive("feature_norm", given["feature_norm"])
+    _positive("alpha", given["alpha"], zero=True)
+    for name, whole in (("steps", True), ("batch", True), ("radius", False)):
+        if given[name] is not None:
+            _positive(name, given[name], whole=whole)
+    if given["step_size"] not in (None, "paper"):
+        _positive("step_size", given["step_size"])
+    clip, rho = given["clip"], given["rho"]
+    if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
+        raise BadPlan(f"clip={clip!r}: give a number above 0, or None.")
+    if rho != "auto" and not (isinstance(rho, (int, float)) and 0.0 < rho <= 1.0):
+        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
+
+
+def _check_together(given: dict[str, Any]) -> None:
+    """Raise if two choices do not go together."""
+    steps, batch, epochs = given["steps"], given["batch"], given["epochs"]
+    if steps is not None and batch is not None:
+        raise BadPlan(f"steps={steps} and batch={batch}: give one of them; the other follows.")
+    if epochs > 1 and given["schedule"] != "scattered":
+        raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
+    if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
+        raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
+    if given["solver"] == "frank_wolfe" and given["domain"] == "everywhere":
+        raise BadPlan("solver='frank_wolfe' needs a bounded domain: use domain='l2' or 'l1'.")
+    if given["n_components"] is not None and given["schedule"] == "arrival":
+        raise BadPlan(
+            "n_components with schedule='arrival': the number of projections follows the number of records, which a "
+            "stream changes. Use schedule='scattered', or leave n_components out."
+        )
+
+
+def _components(wanted: Any, records: int, rho: float | Literal["auto"], features: int, outputs: int) -> int:
+    if wanted == "auto":
+        planned = automatic_rho(records, outputs * features) if rho == "auto" else rho
+        return automatic_components(records, planned, features)
+    if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 1 <= wanted <= features:
+        raise BadPlan(f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}.")
+    return int(wanted)
+
+
+def make_plan(
+    loss: Loss,
+    features: int,
+    records: int,
+    *,
+    scores: float = 40.0,
+    radius: float | None = None,
+    n_components: int | Literal["auto"] | None = None,
+    rho: float | Literal["auto"] = "auto",
+    solver: Solver = "dual_averaging",
+    schedule: When = "scattered",
+    mechanism: Noise = "sqrt",
+    coupling: Coupling | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    epochs: int = 1,
+    clip: float | None = None,
+    alpha: float = 0.0,
+    domain: Region | None = None,
+    feature_norm: float = 1.0,
+    fit_intercept: bool = True,
+    step_size: float | Literal["paper"] | None = None,
+    selector: Selected = "tail",
+    records_per_subject: int = 1,
+) -> Plan:
+    """Fill in every default and check that the choices go together.
+
+    ``radius`` is about how far from 0 the best parameters may lie: steps are made for it, and it bounds the domain
+    if there is one. By default it lets scores become about as large as ``scores``.
+
+    >>> from expunge.losses import Logistic
+    >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)
+    >>> plan.records, plan.steps, plan.batch, round(plan.sigma, 1)
+    (524288, 2048, 256, 25.3)
+    """
+    given = dict(locals())
+    _check_each(given)
+    _check_together(given)
+    n = rounded_up(records)
+    if n_components is not None:
+        features = _components(n_components, n, rho, features, loss.outputs)
+    intercept = INTERCEPT * feature_norm if fit_intercept else 0.0
+    size = loss.outputs * (features + fit_intercept)
+    if batch is None:
+        steps = steps or automatic_steps(n, size)
+        batch = max(1, math.ceil(n / steps))
+    else:
+        steps = max(1, math.ceil(n / batch))
+    if rho == "auto":
+        rho = automatic_rho(n, size)
+    radius = scores / feature_norm if radius is None else float(radius)
+    domain = domain or ("l2" if solver == "frank_wolfe" else "everywhere")
+
+    drawn = _schedule(schedule, steps, batch, epochs)
+    noise = _mechanism(mechanism)
+    query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius))
+    sigma = noise_for(
+        rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=n,
+        records_per_subject=records_per_subject,
+    )  # fmt: skip
+    if step_size is None:
+        step_size = radius / (query.bound * math.sqrt(n * epochs))
+    elif step_size == "paper":
+        step_size = paper_step_size(n, rho, size, query.bound, radius)
+    return Plan(
+        loss, features, n_components is not None, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
+        coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
+        intercept, clip, float(alpha), records_per_subject,
+    )  # fmt: skip
