@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from expunge.columns import stack
 from expunge.engine import change, learn
 from expunge.errors import BadPlan
+from expunge.intake import as_columns
 from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
 from expunge.records import Request
 from expunge.schedules import joins
-from expunge.types import AnyArray, Array
+from expunge.types import AnyArray, Array, Column
 
 Serve = Callable[[Learner, MemoryRecords, Transcript, Request, np.random.Generator], tuple[MemoryRecords, Transcript]]
 MOST_EVENTS = 48
@@ -112,7 +114,7 @@ def check_exact(
     """
     if runs < 100:
         raise BadPlan(f"runs={runs}: at least 100, so that the comparisons mean something.")
-    data = [np.asarray(column) for column in columns]
+    data = as_columns(columns)
 
     def changed(rng: np.random.Generator) -> tuple[MemoryRecords, Transcript]:
         records = MemoryRecords(data, ids, subjects)
@@ -146,7 +148,7 @@ def check_exact(
 
 @dataclass(frozen=True)
 class _Left:
-    columns: list[AnyArray]
+    columns: list[Column]
     ids: AnyArray
     subjects: AnyArray | None
 
@@ -156,7 +158,7 @@ def _snapshot(records: MemoryRecords) -> _Left:
     places = range(len(records.shelves))
     blocks = [records.shelves.block(place) for place in places]
     width = len(records.batch_at(0)) if blocks else 0
-    merged = [np.concatenate([block[k] for block in blocks]) for k in range(len(blocks[0]) if blocks else 0)]
+    merged = [stack([block[k] for block in blocks]) for k in range(len(blocks[0]) if blocks else 0)]
     if not merged:
         raise BadPlan("requests: they leave no step at all; keep at least one record with an ordered schedule.")
     return _Left(merged[:width], merged[width], merged[width + 1] if records.has_subjects else None)

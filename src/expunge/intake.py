@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from expunge.columns import canonical, is_sparse, rows_in
 from expunge.errors import BadRecords, DuplicateId
-from expunge.types import AnyArray, Batch
+from expunge.types import AnyArray, Batch, Column
 
 
 def _native(array: AnyArray) -> AnyArray:
@@ -16,9 +17,37 @@ def _native(array: AnyArray) -> AnyArray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def _sparse(name: str, column: Column) -> Column:
+    """Return a sparse column in canonical form, as 64-bit floats."""
+    if column.ndim != 2:
+        raise BadRecords(f"{name}: expected a sparse matrix with one row for each record, got shape {column.shape}.")
+    if column.dtype.kind not in "fiub":
+        raise BadRecords(f"{name}: expected numbers, got sparse {column.dtype}; encode them first.")
+    try:
+        return canonical(column)
+    except ValueError as error:
+        raise BadRecords(f"{name}: not a sound sparse matrix ({error}); build it anew.") from error
+
+
+def _bad_row(array: Column) -> int | None:
+    """Return the first row with NaN or infinity."""
+    if array.dtype.kind != "f":
+        return None
+    finite = np.isfinite(array.data if is_sparse(array) else array)
+    if finite.all():
+        return None
+    bad = int(np.argwhere(~finite)[0][0])
+    return int(np.searchsorted(array.indptr, bad, side="right")) - 1 if is_sparse(array) else bad
+
+
 def as_columns(columns: Sequence[Any]) -> Batch:
-    """Return the columns as arrays of finite numbers, all equally long."""
-    arrays = tuple([_native(np.asarray(column)) for column in columns])
+    """Return the columns as arrays (or canonical sparse columns) of finite numbers, all equally long."""
+    arrays = tuple(
+        [
+            _sparse(f"columns[{number}]", column) if is_sparse(column) else _native(np.asarray(column))
+            for number, column in enumerate(columns)
+        ]
+    )
     if not arrays:
         raise BadRecords("columns: give at least one array of records.")
     for number, array in enumerate(arrays):
@@ -26,13 +55,12 @@ def as_columns(columns: Sequence[Any]) -> Batch:
             raise BadRecords(f"columns[{number}]: expected an array with one row for each record, got a scalar.")
         if array.dtype.kind not in "fiub":
             raise BadRecords(f"columns[{number}]: expected numbers, got {array.dtype}; encode them first.")
-        if len(array) != len(arrays[0]):
+        if rows_in(array) != rows_in(arrays[0]):
             raise BadRecords(
-                f"columns[{number}] has {len(array)} rows, columns[0] has {len(arrays[0])}: "
+                f"columns[{number}] has {rows_in(array)} rows, columns[0] has {rows_in(arrays[0])}: "
                 "give every column one row for each record."
             )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            bad = int(np.argwhere(~np.isfinite(array))[0][0])
+        if (bad := _bad_row(array)) is not None:
             raise BadRecords(f"columns[{number}]: row {bad} holds NaN or infinity; fill in or leave out the record.")
     return arrays
 
@@ -81,8 +109,17 @@ def match_columns(columns: Sequence[Any], model: Batch) -> Batch:
             raise BadRecords(
                 f"columns[{position}]: rows of shape {array.shape[1:]}, the model's records have {mine.shape[1:]}."
             )
+        if is_sparse(array) and not is_sparse(mine):
+            raise BadRecords(f"columns[{position}]: sparse, the model's records are dense; pass its toarray().")
         if not np.can_cast(array.dtype, mine.dtype, "same_kind"):
             raise BadRecords(
                 f"columns[{position}]: {array.dtype} does not fit the model's {mine.dtype}; convert it first."
             )
-    return tuple([array.astype(mine.dtype) for array, mine in zip(arrays, model, strict=True)])
+    return tuple([_as(mine, array) for array, mine in zip(arrays, model, strict=True)])
+
+
+def _as(model: Column, array: Column) -> Column:
+    """Return a copy of a column in the kind and type of the model's."""
+    if is_sparse(model):
+        return array.copy() if is_sparse(array) else canonical(array)
+    return array.astype(model.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from expunge.columns import rows_in
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hashes
@@ -24,7 +25,8 @@ from expunge.types import AnyArray, Array, Batch, Ints, Keys
 class MemoryRecords:
     """Records in memory: any number of columns, an id each, and (optionally) the subject each belongs to.
 
-    Without ids, records are numbered 0, 1, 2, …; without subjects, every record is its own.
+    Without ids, records are numbered 0, 1, 2, …; without subjects, every record is its own. A column may be
+    sparse (any format of `scipy.sparse`): queries get it as a `csr_array`, with sorted indices and no stored zeros.
 
     >>> records = MemoryRecords((np.eye(3),), ids=["ann", "bob", "cy"])
     >>> records.count
@@ -33,7 +35,7 @@ class MemoryRecords:
 
     def __init__(self, columns: Sequence[Any], ids: Any = None, subjects: Any = None) -> None:
         rows = as_columns(columns)
-        self.count = len(rows[0])
+        self.count = rows_in(rows[0])
         self._next_id = self.count if ids is None else None
         own = np.arange(self.count) if ids is None else as_ids("ids", ids)
         check_number("ids", own, self.count)
@@ -150,7 +152,7 @@ class MemoryRecords:
 
     def nbytes(self) -> dict[str, int]:
         """Return the size of the records' columns, and of all that is kept to find them."""
-        data = sum(shelf.buffer.nbytes for shelf in self.shelves.columns[: self._width])
+        data = sum(shelf.content_bytes for shelf in self.shelves.columns[: self._width])
         indexes = (self._index, self._subject_index)
         return {
             "columns": data,
@@ -256,9 +258,9 @@ class MemoryRecords:
             case Replace():
                 located = self._locate_each(request.ids)
                 rows = match_columns(request.columns, self._model[: self._width])
-                check_number("ids", located.places, len(rows[0]))
-                labels = self.shelves.gather(*located)[self._width :]
                 number = len(located.places)
+                check_number("ids", located.places, rows_in(rows[0]))
+                labels = [shelf.gather(*located) for shelf in self.shelves.columns[self._width :]]
                 return Edit(
                     *located, np.arange(number), np.ones(number, dtype=bool),
                     leave_places=located.places, leave_slots=located.slots,
@@ -274,7 +276,7 @@ class MemoryRecords:
 
     def _insertion(self, schedule: Schedule, request: Insert, rng: np.random.Generator) -> Edit:
         rows = match_columns(request.columns, self._model[: self._width])
-        number = len(rows[0])
+        number = rows_in(rows[0])
         ids = self._new_ids(request.ids, number)
         if (request.subjects is None) == self.has_subjects:
             raise BadRecords("subjects: give them for all records or for none, as at the first fit.")
@@ -368,7 +370,7 @@ class MemoryRecords:
         self._reindex(patches, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self._width])
-            self._model = tuple([np.zeros((0, *shelf.tail), dtype=shelf.dtype) for shelf in self.shelves.columns])
+            self._model = tuple([shelf.empty() for shelf in self.shelves.columns])
         if self._ordered:
             self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
         self.count = patches.count_after

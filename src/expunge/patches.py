@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from expunge.edits import Edit
+from expunge.columns import rows_in, stack
+from expunge.edits import SLOT_BITS, Edit
 from expunge.shelves import Shelves
-from expunge.types import AnyArray, Batch, Ints
+from expunge.types import Batch, Column, Ints
 
 
 @dataclass
@@ -25,6 +28,8 @@ class Patch:
     """The rows that change place: what the sums of the place gain and lose."""
     before: int | None = None
     """How many rows there were; None while the patch has not begun."""
+    kept: Sequence[Any] = ()
+    """What the shelves keep of the place, from when it begins, to do it again or undo it."""
     done: bool = False
 
 
@@ -64,9 +69,9 @@ class Patches:
         moved = self.shelves.gather(edit.moved_places, edit.moved_slots)
         if not edit.entering:
             return tuple([column[-1 - edit.put_sources] for column in moved])
-        number = len(edit.entering[0])
+        number = rows_in(edit.entering[0])
         numbers = np.where(edit.put_sources >= 0, edit.put_sources, number - 1 - edit.put_sources)
-        return tuple([np.concatenate(pair)[numbers] for pair in zip(edit.entering, moved, strict=True)])
+        return tuple([stack(pair)[numbers] for pair in zip(edit.entering, moved, strict=True)])
 
     def _cut(self) -> dict[int, Patch]:
         edit = self.edit
@@ -83,7 +88,7 @@ class Patches:
         def bounds(at: Ints) -> list[list[int]]:
             return np.searchsorted(at, [places, places + 1]).T.tolist()
 
-        def part(rows: list[AnyArray], first: int, stop: int) -> Batch:
+        def part(rows: list[Column], first: int, stop: int) -> Batch:
             return tuple([column[first:stop] for column in rows]) if stop > first else ()
 
         return {
@@ -108,18 +113,12 @@ class Patches:
     def _do(self, place: int, patch: Patch) -> None:
         shelves, slots = self.shelves, patch.slots
         if patch.before is None:
-            patch.before = shelves.lengths.item(place)
+            length = shelves.lengths.item(place)
+            patch.kept = shelves.keep(place, length)
+            patch.before = length
         length = patch.before
-        block = tuple([shelf.block(place, length) for shelf in shelves.columns])
-        inside = len(slots) if not slots or slots[-1] < length else sum(slot < length for slot in slots)
-        if inside:
-            here = slots[:inside] if inside > 1 else slots[0]
-            for column, new in zip(block, patch.rows, strict=True):
-                column[here] = new[:inside] if inside > 1 else new[0]
-        if inside < len(slots):
-            shelves.extend(place, length, tuple([column[inside:] for column in patch.rows]))
-        if patch.dropped:
-            shelves.truncate(place, length - patch.dropped, block)
+        more = 0 if not slots or slots[-1] < length else sum(slot >= length for slot in slots)
+        shelves.rewrite(place, length, slots, patch.rows, length + more - patch.dropped, patch.kept)
         patch.done = True
 
     def finish(self) -> None:
@@ -131,25 +130,19 @@ class Patches:
     def undo(self) -> None:
         """Put every byte back: the rows that left or moved are all that was overwritten."""
         edit, shelves = self.edit, self.shelves
-        done = {place for place, patch in self.by_place.items() if patch.before is not None}
-        for place in done:
-            before = self.by_place[place].before
-            assert before is not None
-            shelves.truncate(place, min(before, shelves.lengths.item(place)), shelves.block(place))
-            shelves.lengths[place] = before
         moved = edit.put_sources < 0
         back = -1 - edit.put_sources[moved]
-        self._restore(done, edit.leave_places, edit.leave_slots, self.leave_rows)
-        self._restore(
-            done,
-            edit.moved_places[back],
-            edit.moved_slots[back],
-            tuple([column[moved] for column in self.put_rows]),
-        )
+        places = np.concatenate([edit.leave_places, edit.moved_places[back]])
+        slots = np.concatenate([edit.leave_slots, edit.moved_slots[back]])
+        rows = self.leave_rows
+        if len(back):
+            rows = tuple([stack([left, put[moved]]) for left, put in zip(rows, self.put_rows, strict=True)])
+        at, first = np.unique((places << SLOT_BITS) | slots, return_index=True)  # ascending, each slot once
+        for place, patch in self.by_place.items():
+            if patch.before is not None:
+                begin, stop = np.searchsorted(at, [place << 32, (place + 1) << 32]).tolist()
+                numbers = first[begin:stop]
+                old = tuple([column[numbers] for column in rows])
+                length = shelves.lengths.item(place)
+                shelves.rewrite(place, length, slots[numbers].tolist(), old, patch.before, patch.kept)
         shelves.resize(self.places_before)
-
-    def _restore(self, done: set[int], places: Ints, slots: Ints, rows: Batch) -> None:
-        for j, (place, slot) in enumerate(zip(places.tolist(), slots.tolist(), strict=True)):
-            if place in done:
-                for column, old in zip(self.shelves.block(place), rows, strict=True):
-                    column[slot] = old[j]

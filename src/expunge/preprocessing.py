@@ -59,8 +59,6 @@ def row_norms(X: Any) -> Array:
     return lengths
 
 
-
-
 class BoundedScaler(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):  # type: ignore[misc]
     """Maps public ranges, ``low`` to ``high``, to ``feature_range``, and keeps nothing of any record.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from expunge.columns import each
 from expunge.errors import BadPlan, BadRecords
 from expunge.losses import Loss
 from expunge.preprocessing import row_norms
@@ -20,7 +21,7 @@ from expunge.types import AnyArray, Array, Batch
 class PerRecord:
     """A query from a plain function of one record: ``function(step, path, *fields) -> size numbers``.
 
-    Slower than a query that takes whole batches, but easy to write.
+    Slower than a query that takes whole batches, but easy to write. Rows of sparse columns come as plain arrays.
 
     >>> mean = PerRecord(lambda step, path, x: x - path[-1], size=2, bound=4.0)
     >>> mean.contributions(0, Path(np.zeros(2), None, 0), (np.eye(2),)).tolist()
@@ -33,7 +34,8 @@ class PerRecord:
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Call the function for every record."""
-        rows = [np.asarray(self.function(step, path, *fields), dtype=float) for fields in zip(*batch, strict=True)]
+        records = zip(*map(each, batch), strict=True)
+        rows = [np.asarray(self.function(step, path, *fields), dtype=float) for fields in records]
         return np.stack(rows) if rows else np.zeros((0, self.size))
 
 

@@ -18,6 +18,8 @@ from expunge.types import AnyArray, Array, Batch, Ints
 class Query(Protocol):
     """What a record contributes at a step: ``size`` numbers of norm at most ``bound``.
 
+    A batch has the records' columns in their order: arrays, or `scipy.sparse.csr_array` for sparse columns.
+
     Where a step visits everyone, a record's contribution must not depend on the batch that it comes in, not even
     in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a
     faster way to the sum of its contributions, and ``admit(batch)``, which raises if records are unfit to enter.
@@ -45,7 +47,7 @@ class Total(NamedTuple):
 
 def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | None) -> Total:
     """Sum what the records of a batch contribute; on a grid of ``unit`` the sum is exact in any order."""
-    number = len(batch[0])
+    number: int = batch[0].shape[0]
     if number == 0:
         return Total(np.zeros(query.size), 0, 0)
     fast = getattr(query, "total", None)

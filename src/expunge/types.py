@@ -12,5 +12,7 @@ Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
-Batch = tuple[AnyArray, ...]
-"""The columns of some records, one array each, equally long."""
+Column = Any
+"""One column of some records: an array with a row for each, or, if sparse, a `scipy.sparse.csr_array`."""
+Batch = tuple[Column, ...]
+"""The columns of some records, equally long. (``column.shape[0]`` says how long; sparse ones have no ``len``.)"""
