@@ -191,13 +191,13 @@ COVTYPE_RANGES = (
 def covtype(folder: Path) -> tuple[Array, Array, Array, Array]:
     """Cover type 2 (+1) against the rest (-1), 54 columns.
 
-    The ten numbers go to [0, 1] by COVTYPE_RANGES, the 44 binary columns stay as they are. A fixed permutation gives
+    The ten numbers go to [-1, 1] by COVTYPE_RANGES, the 44 binary columns stay as they are. A fixed permutation gives
     501,012 rows for training and 80,000 for testing.
     """
     table = np.loadtxt(folder / "covtype.csv.gz", delimiter=",", skiprows=1, dtype=np.int32)
     X = table[:, :54].astype(np.float64)
     for column, (low, high) in enumerate(COVTYPE_RANGES):
-        X[:, column] = unit(X[:, column], low, high)
+        X[:, column] = 2.0 * unit(X[:, column], low, high) - 1.0
     return split(X, np.where(table[:, 54] == 2, 1.0, -1.0), 501_012, 80_000)
 
 
@@ -393,7 +393,7 @@ def nycflights13(folder: Path) -> tuple[Array, Array, Array, Array]:
 
 SOURCES = {
     "covtype": Source(
-        "binary", covtype, "Ten numbers scaled to [0, 1] by public ranges, 44 binary columns as they are."
+        "binary", covtype, "Ten numbers scaled to [-1, 1] by public ranges, 44 binary columns as they are."
     ),
     "a9a": Source("binary", a9a, "123 binary columns as they are."),
     "adult": Source(

@@ -84,6 +84,14 @@ def stack(columns: Sequence[Column]) -> Column:
     return csr(data, indices, pointers(counts, max(width, len(data))), width)
 
 
+def overwrite(column: Column, rows: Column) -> None:
+    """Put rows in the place of those of a column; sparse ones must have their numbers in the same places."""
+    if is_sparse(column):
+        column.data[:] = rows.data
+    else:
+        column[...] = rows
+
+
 def each(column: Column) -> Iterable[AnyArray]:
     """Return the rows of a column one by one, as plain arrays."""
     if not is_sparse(column):

@@ -104,6 +104,7 @@ def learn_with_outcome(
         records.admit(learner.query)
         records.arrange(learner.schedule, rng)
         try:
+            records.prepare(learner.query)
             transcript = _take_all_steps(learner, records, rng, rows, watch, tally)
         except BaseException:
             records.settle(False)
@@ -237,7 +238,7 @@ def change(
     """
     began = time.perf_counter()
     edit = records.edit(learner.schedule, request, rng)
-    records.admit(learner.query, edit)
+    edit = records.let_in(learner.query, edit)
     _check_capacity(learner, records.count + edit.added - edit.removed)
     _refuse_staged(records)
     try:

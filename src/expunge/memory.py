@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.columns import rows_in
+from expunge.columns import overwrite, rows_in
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hashes
@@ -181,12 +181,31 @@ class MemoryRecords:
         else:
             self._shelves = self._index = self._subject_index = None
 
-    def admit(self, query: Query, edit: Edit | None = None) -> None:
-        """Let the query check records before they take part."""
+    def admit(self, query: Query) -> None:
+        """Let the query check all records before they are laid out."""
         check = getattr(query, "admit", None)
-        rows = self._waiting if edit is None else edit.entering
-        if check is not None and rows:
-            check(rows[: self._width])
+        if check is not None and self._waiting is not None:
+            check(self._waiting[: self._width])
+
+    def prepare(self, query: Query) -> None:
+        """Let the query bring all records, now laid out, into form."""
+        prepare = getattr(query, "prepare", None)
+        if prepare is None:
+            return
+        for place in np.flatnonzero(self.shelves.lengths).tolist():
+            block = self.batch_at(place)
+            for column, prepared in zip(block, prepare(block), strict=True):
+                if prepared is not column:
+                    overwrite(column, prepared)
+
+    def let_in(self, query: Query, edit: Edit) -> Edit:
+        """Let the query check the records that enter by an edit; return it with them in form."""
+        rows, prepare = edit.entering[: self._width], getattr(query, "prepare", None)
+        if rows and hasattr(query, "admit"):
+            query.admit(rows)
+        if not rows or prepare is None:
+            return edit
+        return replace(edit, entering=(*prepare(rows), *edit.entering[self._width :]))
 
     def locate(self, ids: AnyArray) -> Located:
         """Return where records lie; raise `UnknownId` for the first that is not there."""

@@ -135,8 +135,8 @@ def _query(
     solver: Solver, loss: Loss, size: int, feature_norm: float, intercept: float, clip: float | None, domain: Domain
 ) -> Gradient:
     if solver == "frank_wolfe":
-        return HybridGradient(loss, size, feature_norm, intercept, clip, domain.diameter(size))
-    return Gradient(loss, size, feature_norm, intercept, clip)
+        return HybridGradient(loss, size, feature_norm, intercept, clip, True, domain.diameter(size))
+    return Gradient(loss, size, feature_norm, intercept, clip, True)
 
 
 # --- defaults -----------------------------------------------------------------------------------------
@@ -162,9 +162,13 @@ def automatic_rho(records: int, parameters: int) -> float:
 
 
 def automatic_steps(records: int, parameters: int) -> int:
-    """Return 2√n rounded up to a power of two, or as many steps as keep the transcript small."""
+    """Return 2√n rounded down to a power of two, or as many steps as keep the transcript small.
+
+    >>> automatic_steps(500_000, parameters=55), automatic_steps(60_000, parameters=7850)
+    (1024, 128)
+    """
     n = rounded_up(records)
-    steps = 1 << math.ceil(math.log2(2.0 * math.sqrt(n)))
+    steps = 1 << (n.bit_length() - 1) // 2 + 1
     most = max(LEAST_STEPS, 1 << max(0, int(math.log2(MOST_NUMBERS / parameters))))
     return min(n, steps, most)
 
@@ -290,7 +294,7 @@ def make_plan(
     >>> from expunge.losses import Logistic
     >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)
     >>> plan.records, plan.steps, plan.batch, round(plan.sigma, 1)
-    (524288, 2048, 256, 25.3)
+    (524288, 1024, 512, 24.5)
     """
     given = dict(locals())
     _check_each(given)

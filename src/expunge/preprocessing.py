@@ -30,10 +30,9 @@ def bound_rows(X: Any, norm: float = 1.0) -> Any:
     if not (isinstance(norm, Real) and NORMS[0] <= norm <= NORMS[1]):
         raise BadPlan(f"norm={norm!r}: give a number from {NORMS[0]:g} to {NORMS[1]:g}.")
     X = _rows(X)
-    lengths = row_norms(X)
-    if not (lengths > norm).any():
+    bounded = shortened(X, norm)
+    if bounded is X:
         return X
-    bounded = _times(X, norm / np.maximum(lengths, norm))
     step = 1.0 - 2.0 * float(np.finfo(X.dtype).eps)  # a number of X's type
     while (long := row_norms(bounded) > norm).any():  # too long by a rounding error
         if _is_sparse(bounded):
@@ -41,6 +40,14 @@ def bound_rows(X: Any, norm: float = 1.0) -> Any:
         else:
             bounded[long] *= step
     return bounded
+
+
+def shortened(X: Any, norm: float) -> Any:
+    """Scale rows longer than ``norm`` down to it, but for a rounding error; X itself if there are none."""
+    lengths = row_norms(X)
+    if lengths.max(initial=0.0) <= norm:
+        return X
+    return _times(X, norm / np.maximum(lengths, norm))
 
 
 def row_norms(X: Any) -> Array:

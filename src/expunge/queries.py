@@ -12,7 +12,7 @@ import numpy as np
 from expunge.columns import each
 from expunge.errors import BadPlan, BadRecords
 from expunge.losses import Loss
-from expunge.preprocessing import row_norms
+from expunge.preprocessing import row_norms, shortened
 from expunge.rows import Path
 from expunge.types import AnyArray, Array, Batch
 
@@ -45,7 +45,8 @@ class Gradient:
 
     The parameters are one flat array: for each feature as many numbers as the loss has outputs. ``intercept`` is a
     constant that every record has as one more feature, behind the others (0: none). Slopes (derivatives of the loss
-    in the scores) longer than ``clip`` are scaled down to it.
+    in the scores) longer than ``clip`` are scaled down to it. Rows longer than ``feature_norm`` are refused, or, with
+    ``shorten``, scaled down to it when they enter.
 
     >>> from expunge.losses import Logistic
     >>> Gradient(Logistic(), size=4, feature_norm=3.0, intercept=4.0).bound
@@ -57,6 +58,7 @@ class Gradient:
     feature_norm: float = 1.0
     intercept: float = 0.0
     clip: float | None = None
+    shorten: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("feature_norm", self.feature_norm), ("clip", self.clip)):
@@ -95,7 +97,7 @@ class Gradient:
             raise BadRecords(
                 f"records: expected features of {self.columns} columns and a target, got {features.shape}."
             )
-        longest = row_norms(features).max(initial=0.0)
+        longest = 0.0 if self.shorten else row_norms(features).max(initial=0.0)
         if longest > self.feature_norm * (1 + 1e-9):
             raise BadRecords(
                 f"features: a row has norm {longest:.6g}, above feature_norm={self.feature_norm:g}. "
@@ -103,10 +105,19 @@ class Gradient:
             )
         classes = getattr(self.loss, "classes", None)
         if classes is not None:
-            known = np.array([-1, 1]) if self.loss.outputs == 1 else np.arange(classes)
-            strange = np.setdiff1d(batch[1], known)
-            if len(strange):
-                raise BadRecords(f"targets: {strange[0]} is none of the {classes} classes {known[0]} to {known[-1]}.")
+            codes = batch[1]
+            strange = np.abs(codes) != 1 if self.loss.outputs == 1 else (codes < 0) | (codes >= classes)
+            if strange.any():
+                known = "-1 and 1" if self.loss.outputs == 1 else f"0 to {classes - 1}"
+                raise BadRecords(f"targets: {codes[strange][0]} is none of the classes, {known}.")
+
+    @property
+    def prepare(self) -> Callable[[Batch], Batch] | None:
+        """How records are brought into form when they enter."""
+        return self._shorten if self.shorten else None
+
+    def _shorten(self, batch: Batch) -> Batch:
+        return shortened(batch[0], self.feature_norm), *batch[1:]
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return the gradient of each record's loss, the same to the last bit in whatever batch it comes."""

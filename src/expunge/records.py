@@ -22,7 +22,8 @@ class Query(Protocol):
 
     Where a step visits everyone, a record's contribution must not depend on the batch that it comes in, not even
     in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a
-    faster way to the sum of its contributions, and ``admit(batch)``, which raises if records are unfit to enter.
+    faster way to the sum of its contributions, ``admit(batch)``, which raises if records are unfit to enter, and
+    ``prepare(batch) -> batch`` (or None), which brings records that enter into the form in which they take part.
     """
 
     @property
@@ -134,8 +135,14 @@ class Records(Protocol):
     def rollback(self) -> None:
         """Forget the staged edit; every byte is as before."""
 
-    def admit(self, query: Query, edit: Edit | None = None) -> None:
-        """Let the query check records (those that enter, if there is an edit) before they take part."""
+    def admit(self, query: Query) -> None:
+        """Let the query check all records before they are laid out."""
+
+    def prepare(self, query: Query) -> None:
+        """Let the query bring all records, now laid out, into form."""
+
+    def let_in(self, query: Query, edit: Edit) -> Edit:
+        """Let the query check the records that enter by an edit; return it with them in form."""
 
     def ids_at(self, place: int) -> AnyArray:
         """Return the ids of a place, in their order."""

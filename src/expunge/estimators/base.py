@@ -206,11 +206,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return make_plan(loss, features, self.expected_records or records, n_components=self.n_components, **choices)
 
     def _encode_rows(self, X: Any) -> Any:
-        """Return rows no longer than the plan's norm, projected if the plan says so."""
-        rows = bound_rows(X, self.plan_.feature_norm)
-        if self._projection is not None:
-            rows = bound_rows(np.asarray(self._projection.transform(rows)), self.plan_.feature_norm)
-        return rows
+        """Return rows as records have them: projected, if the plan says so."""
+        if self._projection is None:
+            return X
+        return np.asarray(self._projection.transform(bound_rows(X, self.plan_.feature_norm)))
 
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
         X, y = validate_data(self, X, y, reset=False, **_TABLE)
