@@ -14,29 +14,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression as ScikitLearns
 
-from expunge import (
-    Delete,
-    DualAveraging,
-    Gradient,
-    Learner,
-    MemoryRecords,
-    Outcome,
-    Scattered,
-    SquareRoot,
-    change,
-    learn,
-    unlearn,
-    verify,
-)
-from expunge.accounting import noise_for
+from expunge import Delete, LogisticRegression, Outcome
 from expunge.checks import check_exact
-from expunge.losses import Logistic
 from expunge.types import Array
 
 OUT = Path("out")
-PEOPLE, FEATURES, STEPS, RHO = 200_000, 30, 512, 0.05
+PEOPLE, FEATURES, RHO = 200_000, 30, 0.05
 console = Console()
 
 
@@ -71,45 +56,37 @@ def draw(kept: list[float], replayed: list[float], refit: float, accuracies: dic
 
 
 def main() -> None:
-    rng = np.random.default_rng()
     features, answers = make_people(np.random.default_rng(0))
     test, test_answers = features[PEOPLE:], answers[PEOPLE:]
     features, answers = features[:PEOPLE], answers[:PEOPLE]
 
-    def accuracy(w: Array) -> float:
-        return float(np.mean(np.sign(test @ w) == test_answers))
-
     console.rule("Learn")
-    sigma = noise_for(RHO, Scattered(STEPS), SquareRoot(), bound=1.0)
-    learner = Learner(
-        Scattered(STEPS), Gradient(Logistic(), FEATURES), DualAveraging(np.zeros(FEATURES), 0.05), SquareRoot(), sigma
-    )
-    records = MemoryRecords((features, answers))
     began = time.perf_counter()
-    transcript = learn(learner, records, rng)
+    model = LogisticRegression(rho=RHO).fit(features, answers)
     fitted = time.perf_counter() - began
-    before = accuracy(transcript.model(learner))
+    before = model.score(test, test_answers)
     began = time.perf_counter()
-    peer = LogisticRegression(C=100.0, fit_intercept=False).fit(features, answers)
+    peer = ScikitLearns().fit(features, answers)
     refit = time.perf_counter() - began
+    theirs = peer.score(test, test_answers)
     console.print(f"{PEOPLE:,} people, {FEATURES} features: learned in {fitted:.2f} s (scikit-learn: {refit:.2f} s).")
     console.print(
-        f"At most {RHO:.0%} of deletions will replay part of the training; the noise for that is σ = {sigma:.1f}."
+        f"At most {RHO:.0%} of deletions will replay part of the training; "
+        f"the noise for that is σ = {model.plan_.sigma:.1f}."
     )
 
     console.rule("Forget")
-    ids = rng.permutation(PEOPLE)
-    outcomes: list[Outcome] = [
-        unlearn(learner, records, transcript, [one], rng=rng) for one in track(ids[:2000].tolist(), "one by one")
-    ]
+    ids = np.random.default_rng().permutation(PEOPLE)
+    model.unlearn(ids[:1])  # the first deletion builds the index of ids
+    outcomes: list[Outcome] = [model.unlearn(one) for one in track(ids[1:2001], "one by one")]
     began = time.perf_counter()
-    change(learner, records, transcript, Delete(ids[2000:12000]), rng).commit()
+    model.unlearn(ids[2001:12001])
     bulk = time.perf_counter() - began
     kept = [o.seconds for o in outcomes if o.kept]
     replayed = [o.seconds for o in outcomes if not o.kept]
 
-    report = verify(learner, records, transcript)
-    after = accuracy(transcript.model(learner))
+    report = model.verify()
+    after = model.score(test, test_answers)
     table = Table("", "", show_header=False)
     table.add_row("2,000 single deletions", f"{len(kept)} kept the model as it was, {len(replayed)} replayed")
     table.add_row("a kept deletion (median)", f"{1e6 * float(np.median(kept)):.0f} microseconds")
@@ -117,19 +94,16 @@ def main() -> None:
         table.add_row("a replay (mean)", f"{1e3 * float(np.mean(replayed)):.1f} milliseconds")
     table.add_row("10,000 people at once", f"{1e3 * bulk:.0f} milliseconds")
     table.add_row("retraining with scikit-learn", f"{1e3 * refit:.0f} milliseconds, each time")
-    table.add_row(
-        "accuracy before and after", f"{before:.2%}, {after:.2%} (scikit-learn: {accuracy(peer.coef_[0]):.2%})"
-    )
+    table.add_row("accuracy before and after", f"{before:.2%}, {after:.2%} (scikit-learn: {theirs:.2%})")
     verdict = "every sum and iterate agrees, bit for bit" if report.ok else "; ".join(report.problems)
     table.add_row("verify", f"{verdict} (noise: p = {report.noise_p_value:.2f})")
     console.print(table)
 
     console.rule("Is it exact?")
-    small = Learner(Scattered(3), Gradient(Logistic(), 2), DualAveraging(np.zeros(2), 0.5), sigma=0.7)
-    few = (features[:5, :2].copy(), answers[:5])
-    exactness = check_exact(small, few, [Delete([2])], runs=3000)
+    small = LogisticRegression(rho=0.7, steps=3, radius=2.0).fit(features[:5, :2], answers[:5])
+    exactness = check_exact(small.plan_.learner, (features[:5, :2], answers[:5]), [Delete([2])], runs=3000)
     console.print(f"Five of the people, one deleted, against four from the start: {exactness}.")
-    draw(kept, replayed, refit, {"scikit-learn": accuracy(peer.coef_[0]), "before": before, "after 12,000 left": after})
+    draw(kept, replayed, refit, {"scikit-learn": theirs, "before": before, "after 12,000 left": after})
     console.print(f"A picture is in {OUT / 'forget_people.png'}.")
 
 

@@ -78,6 +78,11 @@ def _model(chosen: Chosen) -> Any:
             return expunge.LinearRegression(target_range=(0, 2), selector="average", **options)
 
 
+def name_of(chosen: Chosen) -> str:
+    """Return a name that no other combination has."""
+    return ", ".join(str(value) for value in chosen.values())
+
+
 def case_of(chosen: Chosen) -> Case:
     """Return the learner and the encoded records of a small fit."""
     rng = np.random.default_rng(5)
@@ -91,5 +96,4 @@ def case_of(chosen: Chosen) -> Case:
         "insert": Insert((rows[5:], targets[5:]), ids=[5, 6]),
         "replace": Replace((rows[5:6], targets[5:6]), ids=[0]),
     }[chosen["request"]]
-    name = ", ".join(str(value) for value in chosen.values())
-    return Case(name, model.plan_.learner, (request,), columns=(rows[:5], targets[:5]))
+    return Case(name_of(chosen), model.plan_.learner, (request,), columns=(rows[:5], targets[:5]))
