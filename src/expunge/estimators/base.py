@@ -84,7 +84,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     SCORES: ClassVar[dict[str, float]]
-    """How large scores become, by solver: the default radius, for rows of norm 1."""
+    """How large scores become, by solver."""
+
+    def _largest_scores(self, features: int) -> float:
+        """Return how large scores become, from which the default radius follows."""
+        return self.SCORES.get(self.solver, 1.0)
 
     def _default_clip(self, loss: Loss) -> float | None:
         """Return at which slope to clip if the user does not say; None is the loss's own bound."""
@@ -202,7 +206,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             choices["clip"] = 2.0 * loss.lipschitz  # the bound of the first step; later ones rarely exceed it
         elif self.clip is None:
             choices["clip"] = self._default_clip(loss)
-        choices["scores"] = self.SCORES.get(self.solver, 1.0)
+        choices["scores"] = self._largest_scores(features)
         return make_plan(loss, features, self.expected_records or records, n_components=self.n_components, **choices)
 
     def _encode_rows(self, X: Any) -> Any:
