@@ -19,6 +19,7 @@ from expunge.errors import BadPlan
 from expunge.learner import Learner
 from expunge.losses import Loss
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
+from expunge.preprocessing import NORMS
 from expunge.queries import Gradient, HybridGradient
 from expunge.rules import DualAveraging, FrankWolfe
 from expunge.schedules import Arrival, Scattered, Schedule, Shuffled
@@ -39,6 +40,7 @@ FEW_PARAMETERS = 2**13
 MOST_NUMBERS = 2**20
 """A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
 LEAST_STEPS = 64
+MOST_EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,17 @@ def automatic_steps(records: int, parameters: int) -> int:
     return min(n, steps, most)
 
 
+def automatic_epochs(records: int, parameters: int) -> int:
+    """Return how often to go through a table without noise: several times if it and the transcript are small.
+
+    >>> automatic_epochs(1_000, parameters=10), automatic_epochs(100_000, parameters=10)
+    (8, 1)
+    """
+    if rounded_up(records) > WORTH:
+        return 1
+    return max(1, min(MOST_EPOCHS, MOST_NUMBERS // (automatic_steps(records, parameters) * parameters)))
+
+
 def automatic_components(records: int, rho: float, features: int) -> int:
     """Return the paper's number of random projections, (nρ)^(2/3), which its proof needs for either kind of loss.
 
@@ -202,9 +215,13 @@ def _one_of(name: str, value: object, allowed: Any) -> None:
         raise BadPlan(f"{name}={value!r}: use one of {', '.join(map(repr, names))}.")
 
 
-def _positive(name: str, value: Any, *, whole: bool = False, zero: bool = False) -> None:
-    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
-    good = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def check_positive(name: str, value: Any, *, whole: bool = False, zero: bool = False) -> None:
+    """Raise unless a choice is a number above 0 (or 0, if that is allowed)."""
+    good = _is_number(value) and math.isfinite(value) and (not whole or isinstance(value, (int, np.integer)))
     if not (good and (value >= 0 if zero else value > 0)):
         what = "a whole number" if whole else "a finite number"
         raise BadPlan(f"{name}={value!r}: give {what} {'of at least' if zero else 'above'} 0.")
@@ -218,19 +235,22 @@ def _check_each(given: dict[str, Any]) -> None:
     ):  # fmt: skip
         if not (given[name] is None and name in ("coupling", "domain")):
             _one_of(name, given[name], allowed)
-    for name in ("epochs", "records_per_subject"):
-        _positive(name, given[name], whole=True)
-    _positive("feature_norm", given["feature_norm"])
-    _positive("alpha", given["alpha"], zero=True)
-    for name, whole in (("steps", True), ("batch", True), ("radius", False)):
+    check_positive("records_per_subject", given["records_per_subject"], whole=True)
+    check_positive("feature_norm", given["feature_norm"])
+    if not NORMS[0] <= given["feature_norm"] <= NORMS[1]:
+        raise BadPlan(f"feature_norm={given['feature_norm']!r}: give a number from {NORMS[0]:g} to {NORMS[1]:g}.")
+    if not isinstance(given["fit_intercept"], (bool, np.bool_)):
+        raise BadPlan(f"fit_intercept={given['fit_intercept']!r}: give True or False.")
+    check_positive("alpha", given["alpha"], zero=True)
+    for name, whole in (("steps", True), ("batch", True), ("epochs", True), ("radius", False)):
         if given[name] is not None:
-            _positive(name, given[name], whole=whole)
+            check_positive(name, given[name], whole=whole)
     if given["step_size"] not in (None, "paper"):
-        _positive("step_size", given["step_size"])
+        check_positive("step_size", given["step_size"])
     clip, rho = given["clip"], given["rho"]
-    if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
+    if clip is not None and not (_is_number(clip) and clip > 0):
         raise BadPlan(f"clip={clip!r}: give a number above 0, or None.")
-    if rho != "auto" and not (isinstance(rho, (int, float)) and 0.0 < rho <= 1.0):
+    if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
         raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
 
 
@@ -239,7 +259,7 @@ def _check_together(given: dict[str, Any]) -> None:
     steps, batch, epochs = given["steps"], given["batch"], given["epochs"]
     if steps is not None and batch is not None:
         raise BadPlan(f"steps={steps} and batch={batch}: give one of them; the other follows.")
-    if epochs > 1 and given["schedule"] != "scattered":
+    if epochs is not None and epochs > 1 and given["schedule"] != "scattered":
         raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
     if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
@@ -252,10 +272,14 @@ def _check_together(given: dict[str, Any]) -> None:
         )
 
 
-def _components(wanted: Any, records: int, rho: float | Literal["auto"], features: int, outputs: int) -> int:
+def _components(wanted: Any, records: int, rho: float | Literal["auto"], features: int, outputs: int) -> int | None:
+    """Return the number of random projections; None if there are to be none."""
+    if wanted is None:
+        return None
     if wanted == "auto":
         planned = automatic_rho(records, outputs * features) if rho == "auto" else rho
-        return automatic_components(records, planned, features)
+        fitting = automatic_components(records, planned, features)
+        return fitting if fitting < features else None  # as many as features would only lose something
     if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 1 <= wanted <= features:
         raise BadPlan(f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}.")
     return int(wanted)
@@ -276,7 +300,7 @@ def make_plan(
     coupling: Coupling | None = None,
     steps: int | None = None,
     batch: int | None = None,
-    epochs: int = 1,
+    epochs: int | None = None,
     clip: float | None = None,
     alpha: float = 0.0,
     domain: Region | None = None,
@@ -300,17 +324,20 @@ def make_plan(
     _check_each(given)
     _check_together(given)
     n = rounded_up(records)
-    if n_components is not None:
-        features = _components(n_components, n, rho, features, loss.outputs)
+    components = _components(n_components, n, rho, features, loss.outputs)
+    projected, features = components is not None, components or features
     intercept = INTERCEPT * feature_norm if fit_intercept else 0.0
     size = loss.outputs * (features + fit_intercept)
+    if rho == "auto":
+        rho = automatic_rho(n, size)
+    if epochs is None:
+        free = steps is None and batch is None and schedule == "scattered" and rho == 1.0
+        epochs = automatic_epochs(n, size) if free else 1
     if batch is None:
         steps = steps or automatic_steps(n, size)
         batch = max(1, math.ceil(n / steps))
     else:
         steps = max(1, math.ceil(n / batch))
-    if rho == "auto":
-        rho = automatic_rho(n, size)
     radius = scores / feature_norm if radius is None else float(radius)
     domain = domain or ("l2" if solver == "frank_wolfe" else "everywhere")
 
@@ -326,7 +353,7 @@ def make_plan(
     elif step_size == "paper":
         step_size = paper_step_size(n, rho, size, query.bound, radius)
     return Plan(
-        loss, features, n_components is not None, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
+        loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
         intercept, clip, float(alpha), records_per_subject,
     )  # fmt: skip

@@ -6,17 +6,18 @@ import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from expunge.engine import Outcome, Verification, chance_of_replay, change, learn, verify
+from expunge.columns import is_sparse
+from expunge.engine import Change, Outcome, Verification, chance_of_replay, change, learn, verify
 from expunge.errors import BadPlan, BadRecords
 from expunge.losses import Loss
 from expunge.memory import MemoryRecords
-from expunge.planning import Plan, make_plan
+from expunge.planning import Plan, check_positive, make_plan
 from expunge.preprocessing import bound_rows
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.types import AnyArray, Array
@@ -36,7 +37,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         coupling: Any = None,
         steps: int | None = None,
         batch: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -119,16 +120,18 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any) -> None:
-        X, y = validate_data(self, X, y, **_TABLE)
+        X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **_TABLE)
         self._meet_targets(y)
         rng = _generator(self.random_state, 0)
         self.plan_ = self._make_plan(X.shape[0], X.shape[1])
         self._projection = _projection(self.plan_, X.shape[1], rng)
         columns = (self._encode_rows(X), self._encode_targets(y))
         self._refuse_crowds(subjects, None)
+        self._sparse = is_sparse(columns[0])
         self._records = MemoryRecords(columns, ids, subjects)
         self.transcript_ = learn(self.plan_.learner, self._records, rng)
         self._served = 0
+        self._unfinished: Change | None = None
         self._take_over()
 
     def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
@@ -150,7 +153,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Add records, exactly as if they had been there from the start."""
         self._need_fit()
         columns = self._new_columns(X, y)
-        self._refuse_crowds(subjects, self._records)
+        if self._records.has_subjects:
+            self._refuse_crowds(subjects, self._records)
         return self._serve(Insert(columns, ids, subjects))
 
     def replace(self, X: Any, y: Any, ids: Any) -> Outcome:
@@ -158,17 +162,21 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self._need_fit()
         return self._serve(Replace(self._new_columns(X, y), _flat(ids)))
 
-    def verify(self) -> Verification:
-        """Re-derive the whole state from the live records, and name everything that does not agree."""
+    def verify(self, *, tolerance: float = 0.0) -> Verification:
+        """Re-derive the whole state from the live records, and name everything that does not agree.
+
+        On another machine linear algebra may round differently: allow a relative ``tolerance`` there, such as 1e-9.
+        """
         self._need_fit()
-        return verify(self.plan_.learner, self._records, self.transcript_)
+        return verify(self.plan_.learner, self._records, self.transcript_, tolerance=tolerance)
 
     def replay_probability(self, ids: Any) -> Array:
         """Return, for each record, how likely deleting it alone is to replay (with several epochs, a bound)."""
         self._need_fit()
         learner, records, transcript = self.plan_.learner, self._records, self.transcript_
-        each = [Delete(one[None]) for one in _flat(ids)]
-        return np.array([chance_of_replay(learner, records, transcript, request) for request in each])
+        each = _flat(ids)
+        alone = [Delete(each[j : j + 1]) for j in range(len(each))]
+        return np.array([chance_of_replay(learner, records, transcript, request) for request in alone])
 
     @property
     def n_records_(self) -> int:
@@ -196,28 +204,33 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _need_fit(self) -> None:
         if "plan_" not in self.__dict__:
             check_is_fitted(self)
+        if self._unfinished is not None:
+            self._finish(self._unfinished)
 
     def _make_plan(self, records: int, features: int) -> Plan:
         loss = self.make_loss()
-        if self.expected_records is not None and not self.expected_records > 0:
-            raise BadPlan(f"expected_records={self.expected_records!r}: give a number above 0.")
+        expected = self.expected_records
+        if expected is not None:
+            check_positive("expected_records", expected, whole=True)
         choices = {name: getattr(self, name) for name in _CHOICES}
-        if self.clip is None and self.solver == "frank_wolfe":
-            choices["clip"] = 2.0 * loss.lipschitz  # the bound of the first step; later ones rarely exceed it
-        elif self.clip is None:
+        if self.clip is None:
             choices["clip"] = self._default_clip(loss)
+            if self.solver == "frank_wolfe":  # twice the gradient, as in its first step
+                choices["clip"] = 2.0 * (choices["clip"] or loss.lipschitz)
         choices["scores"] = self._largest_scores(features)
-        return make_plan(loss, features, self.expected_records or records, n_components=self.n_components, **choices)
+        return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
 
     def _encode_rows(self, X: Any) -> Any:
         """Return rows as records have them: projected, if the plan says so."""
         if self._projection is None:
             return X
-        return np.asarray(self._projection.transform(bound_rows(X, self.plan_.feature_norm)))
+        projected = bound_rows(X, self.plan_.feature_norm) @ self._projection.components_.T
+        return projected.toarray() if is_sparse(projected) else np.ascontiguousarray(projected)
 
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
-        X, y = validate_data(self, X, y, reset=False, **_TABLE)
-        return self._encode_rows(X), self._encode_targets(y)
+        X, y = validate_data(self, X, y, reset=False, y_numeric=is_regressor(self), **_TABLE)
+        rows = self._encode_rows(X)
+        return rows.toarray() if is_sparse(rows) and not self._sparse else rows, self._encode_targets(y)
 
     def _refuse_crowds(self, subjects: Any, records: MemoryRecords | None) -> None:
         """Raise if a subject has more records than declared, on which the noise was planned."""
@@ -234,11 +247,26 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _serve(self, request: Request) -> Outcome:
         rng = _generator(self.random_state, self._served + 1)
-        decided = change(self.plan_.learner, self._records, self.transcript_, request, rng)
-        outcome = decided.commit()
-        self._served += 1
-        if decided.staged is not None or decided.steps == 0:
-            self._take_over()
+        self._unfinished = change(self.plan_.learner, self._records, self.transcript_, request, rng)
+        return self._finish(self._unfinished)
+
+    def _finish(self, decided: Change) -> Outcome:
+        """Do what has been decided. Should that fail (no memory), the next request begins with doing it."""
+        moved = decided.staged is not None or decided.steps != self.transcript_.steps or decided.begun
+        done = False
+        try:
+            outcome = decided.commit()
+            done = True
+        except KeyboardInterrupt:  # it is raised when all is done
+            done = True
+            raise
+        finally:
+            if done:
+                self._unfinished = None
+                if isinstance(self.random_state, (int, np.integer)):
+                    self._served += 1
+                if moved:
+                    self._take_over()
         return outcome
 
     def _take_over(self) -> None:

@@ -23,6 +23,7 @@ from expunge.losses import (
     SmoothedHinge,
     Weighted,
 )
+from expunge.planning import check_positive
 from expunge.types import AnyArray, Array
 
 _NUMBERS = "biuf"
@@ -46,7 +47,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         coupling: Any = None,
         steps: int | None = None,
         batch: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -103,7 +104,10 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         strange = [name for name in self.class_weight if name not in self.classes_]
         if strange:
             raise BadPlan(f"class_weight: {strange[0]!r} is none of the classes {_listed(self.classes_)}.")
-        return Weighted(loss, tuple(float(self.class_weight.get(name, 1.0)) for name in self.classes_.tolist()))
+        weights = [self.class_weight.get(name, 1.0) for name in self.classes_.tolist()]
+        for weight in weights:
+            check_positive("class_weight", weight)
+        return Weighted(loss, tuple(map(float, weights)))
 
     def _default_clip(self, loss: Loss) -> float | None:
         return None if loss.outputs == 1 else CLIP_OF_SEVERAL_CLASSES * loss.lipschitz / 2**0.5
@@ -139,6 +143,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _publish(self, weights: Array, intercepts: Array) -> None:
         self.coef_, self.intercept_ = weights, intercepts
+
+    def _plain(self) -> Any:
+        return sklearn.svm.LinearSVC()
 
     def decision_function(self, X: Any) -> Array:
         """Return the scores: of the second class if there are two, else one for each class."""
@@ -207,9 +214,6 @@ class LinearSVC(LinearClassifier):
         if classes == 2:
             return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()
         return MulticlassHinge(classes, self.SMOOTHING if smooth else 0.0)
-
-    def _plain(self) -> Any:
-        return sklearn.svm.LinearSVC()
 
 
 def _listed(classes: AnyArray) -> str:

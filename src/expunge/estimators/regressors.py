@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import RegressorMixin
 from expunge.errors import BadPlan
 from expunge.estimators.base import LinearModel
 from expunge.losses import Huber, Loss, Squared
+from expunge.planning import check_positive
 from expunge.types import AnyArray, Array
 
 
@@ -29,7 +31,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         coupling: Any = None,
         steps: int | None = None,
         batch: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -66,7 +68,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         )
         self.target_range = target_range
 
-    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 2.0}
+    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0}
 
     def _range(self) -> tuple[float, float]:
         try:
@@ -80,16 +82,22 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
         return low, high
 
+    def _meet_targets(self, y: AnyArray) -> None:
+        self.target_range_ = self._range()
+
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         """Return targets in [-1, 1]; those outside their range count as its end."""
-        low, high = self._range()
+        low, high = self.target_range_
         return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
 
     def _publish(self, weights: Array, intercepts: Array) -> None:
-        low, high = self._range()
+        low, high = self.target_range_
         half = (high - low) / 2.0
         self.coef_ = half * weights[0]
         self.intercept_ = float(half * intercepts[0] + (low + high) / 2.0)
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.LinearRegression()
 
     def predict(self, X: Any) -> Array:
         """Return the prediction for each row."""
@@ -102,7 +110,7 @@ class LinearRegression(LinearRegressor):
     Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> model = LinearRegression(target_range=(0, 10), epochs=5, random_state=0).fit(X, 5 + 3 * X[:, 0])
+    >>> model = LinearRegression(target_range=(0, 10), random_state=0).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
     """
@@ -111,13 +119,12 @@ class LinearRegression(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return the squared loss, for residuals as large as will be counted."""
-        return Squared(self.LARGEST_RESIDUAL if self.clip is None else self.clip)
+        if isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf:
+            return Squared(self.clip)
+        return Squared(self.LARGEST_RESIDUAL)  # if the clip is none, the plan will refuse it
 
     def _default_clip(self, loss: Loss) -> float | None:
         return self.LARGEST_RESIDUAL
-
-    def _plain(self) -> Any:
-        return sklearn.linear_model.LinearRegression()
 
 
 class HuberRegressor(LinearRegressor):
@@ -127,7 +134,7 @@ class HuberRegressor(LinearRegressor):
     needs less noise for the same ρ.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> model = HuberRegressor(target_range=(0, 10), epochs=5, random_state=0).fit(X, 5 + 3 * X[:, 0])
+    >>> model = HuberRegressor(target_range=(0, 10), random_state=0).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
     """
@@ -145,7 +152,7 @@ class HuberRegressor(LinearRegressor):
         coupling: Any = None,
         steps: int | None = None,
         batch: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -185,6 +192,7 @@ class HuberRegressor(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return Huber's loss."""
+        check_positive("epsilon", self.epsilon)
         return Huber(self.epsilon)
 
     def _plain(self) -> Any:
