@@ -36,10 +36,14 @@ format: $(STAMP)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## Run every benchmark (about two hours); results go to out/
+bench: $(STAMP)  ## Run every benchmark (about six hours); results go to out/
 	$(BIN)/python benchmarks/speed/engine.py
+	$(BIN)/python benchmarks/speed/estimators.py
+	$(BIN)/python benchmarks/accuracy/scores.py
+	$(BIN)/python benchmarks/paper/rates.py
 	$(BIN)/python benchmarks/paper/replays.py
 	$(BIN)/python benchmarks/paper/exactness.py
+	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
 
 clean:  ## Remove the environment and all results
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

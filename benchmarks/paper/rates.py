@@ -3,7 +3,7 @@
     python benchmarks/paper/rates.py [--quick] [--repetitions 12]
 
 Every run is the engine's own learning (Scattered, SquareRoot, exact noise) on a problem whose optimum is known, and
-its excess risk is computed exactly. Theorems are upper bounds: a faster decay contradicts none. About 14 minutes on
+its excess risk is computed exactly. Theorems are upper bounds: a faster decay contradicts none. About 15 minutes on
 one core; --quick takes one. Writes out/rates.json and docs/images/rates.png (--quick: out/rates-quick.*).
 """
 
