@@ -15,12 +15,13 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.feature_selection import RFE, SelectFromModel, SelectKBest, VarianceThreshold
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, TunedThresholdClassifierCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import all_estimators
 
+from expunge import HuberRegressor, LogisticRegression
 from expunge.errors import BadPlan
 from expunge.pipelines import Leak, check_pipeline
 from expunge.preprocessing import BoundedScaler
@@ -100,6 +101,8 @@ LEAKING = [
     (VarianceThreshold(), NUMBERS, "variance", "ColumnTransformer"),
 ]
 
+REGRESSION = HuberRegressor(target_range=(-9, 9))
+
 
 def _state(transformer, X):
     """Return a digest of all that a fit keeps."""
@@ -146,7 +149,7 @@ def test_whatever_else_scikit_learn_has_is_safe_only_if_its_state_is_the_same():
             continue
         if "random_state" in transformer.get_params():
             transformer.set_params(random_state=0)
-        if not check_pipeline(Pipeline([("step", transformer), ("model", LogisticRegression())])):
+        if not check_pipeline(Pipeline([("step", transformer), ("model", REGRESSION)])):
             safe.append(name)
             if name not in ("FeatureHasher", "HashingVectorizer", "PatchExtractor"):
                 assert _state(transformer, NUMBERS[0]) == _state(transformer, NUMBERS[1]), name
@@ -222,7 +225,13 @@ def _nested():
         remainder=preprocessing.MaxAbsScaler(),
     )
     return Pipeline(
-        [("columns", columns), ("off", None), ("same", "passthrough"), ("bound", BoundedScaler()), ("model", Ridge())]
+        [
+            ("columns", columns),
+            ("off", None),
+            ("same", "passthrough"),
+            ("bound", BoundedScaler()),
+            ("model", REGRESSION),
+        ]
     )
 
 
@@ -244,32 +253,32 @@ def test_fitted_pipelines_give_the_same_answer():
     assert check_pipeline(clone(pipe).fit(X, X[:, 0])) == check_pipeline(pipe)
 
 
-@pytest.mark.parametrize("last", [Ridge(), StandardScaler(), "passthrough", None, PCA()])
+@pytest.mark.parametrize("last", [LogisticRegression(), StandardScaler(), "passthrough", None, PCA()])
 def test_the_last_step_is_not_looked_at(last):
     assert check_pipeline(Pipeline([("scale", BoundedScaler()), ("last", last)])) == ()
     assert _steps(check_pipeline(Pipeline([("scale", StandardScaler()), ("last", last)]))) == ["scale"]
 
 
 def test_a_pipeline_as_last_step_is_looked_into():
-    inner = Pipeline([("scale", StandardScaler()), ("model", Ridge())])
+    inner = Pipeline([("scale", StandardScaler()), ("model", REGRESSION)])
     assert _steps(check_pipeline(Pipeline([("pca", PCA()), ("inner", inner)]))) == ["pca", "inner.scale"]
 
 
 def test_a_bare_estimator_has_nothing_before_it():
-    for bare in (Ridge(), StandardScaler(), BoundedScaler(), Foreign(), FrozenEstimator(_nested())):
+    for bare in (LogisticRegression(), StandardScaler(), BoundedScaler(), Foreign(), FrozenEstimator(_nested())):
         assert check_pipeline(bare) == ()
     assert _steps(check_pipeline(make_column_transformer((StandardScaler(), [0])))) == ["standardscaler"]
 
 
 def test_a_search_leaks_by_its_choice_and_by_what_it_searches():
-    inner = Pipeline([("scale", StandardScaler()), ("model", Ridge())])
+    inner = Pipeline([("scale", StandardScaler()), ("model", REGRESSION)])
     search = GridSearchCV(inner, {"model__alpha": [0.1, 1.0]})
     assert _steps(check_pipeline(search)) == ["GridSearchCV", "estimator.scale"]
     leaks = check_pipeline(Pipeline([("pca", PCA()), ("search", search)]))
     assert _steps(leaks) == ["pca", "search", "search.estimator.scale"]
     assert "cross-validation on the records" in leaks[1].why
     assert leaks[1].instead == "choose on public data, or fix them in advance"
-    bare = RandomizedSearchCV(Ridge(), {"alpha": [0.1, 1.0]})
+    bare = RandomizedSearchCV(LogisticRegression(), {"alpha": [0.1, 1.0]})
     assert [leak.transformer for leak in check_pipeline(bare)] == ["RandomizedSearchCV"]
 
 
@@ -278,12 +287,12 @@ def test_what_is_wrapped_around_a_pipeline_is_looked_through():
     assert _steps(check_pipeline(VotingClassifier([("a", pipe), ("b", _before_a_model())]))) == ["a.standardscaler"]
     for wrap in (CalibratedClassifierCV, TunedThresholdClassifierCV, RFE):
         assert _steps(check_pipeline(wrap(pipe))) == [wrap.__name__, "estimator.standardscaler"]
-    target = TransformedTargetRegressor(make_pipeline(PCA(), Ridge()), transformer=StandardScaler())
+    target = TransformedTargetRegressor(make_pipeline(PCA(), REGRESSION), transformer=StandardScaler())
     assert _steps(check_pipeline(target)) == ["transformer", "regressor.pca"]
 
 
 def test_a_cache_keeps_transformed_records(tmp_path):
-    pipe = Pipeline([("scale", BoundedScaler()), ("model", Ridge())], memory=str(tmp_path))
+    pipe = Pipeline([("scale", BoundedScaler()), ("model", REGRESSION)], memory=str(tmp_path))
     (leak,) = check_pipeline(pipe)
     assert (leak.step, leak.instead) == ("memory", "use memory=None")
     pipe.fit(NUMBERS[0], NUMBERS[0][:, 0])
@@ -323,3 +332,16 @@ def test_a_leak_is_one_line_and_cannot_be_changed():
     assert str(leak) == "a (B): c; instead, d"
     with pytest.raises(AttributeError):
         leak.step = "x"
+
+
+def test_a_model_that_cannot_unlearn_is_named():
+    for model in (Ridge(), GridSearchCV(Ridge(), {"alpha": [1.0]}), make_pipeline(BoundedScaler(), Ridge())):
+        leaks = check_pipeline(model)
+        assert "cannot unlearn" in leaks[-1].why
+        assert leaks[-1].transformer == "Ridge"
+
+
+def test_noise_that_can_be_computed_again_is_named():
+    (leak,) = check_pipeline(make_pipeline(BoundedScaler(), LogisticRegression(random_state=0)))
+    assert "random_state" in leak.why
+    assert leak.instead == "leave random_state=None"

@@ -80,6 +80,8 @@ def as_ids(name: str, values: object) -> AnyArray:
         return ids.astype(np.str_)
     if ids.dtype.kind == "U":
         return ids
+    if ids.dtype.kind == "b":
+        raise BadRecords(f"{name}: got a mask of True and False; pass the {name} themselves, as integers or strings.")
     raise BadRecords(f"{name}: ids must be integers or strings, got {ids.dtype}; convert them with str().")
 
 

@@ -271,7 +271,7 @@ class MemoryRecords:
         match request:
             case Delete():
                 if (request.ids is None) == (request.subjects is None):
-                    raise BadRecords("Delete: give either ids or subjects.")
+                    raise BadRecords("give either ids or subjects, to say which records to delete.")
                 located = self._locate_each(self.ids_of(request.subjects) if request.ids is None else request.ids)
                 return schedule.delete(self.shelves.lengths, *located)
             case Replace():

@@ -32,14 +32,14 @@ class Leak:
 
 
 def check_pipeline(pipe: Any) -> tuple[Leak, ...]:
-    """Return what leaks before the last step of a pipeline, fitted or not; nothing if all is well.
+    """Return what keeps a pipeline from forgetting a record, fitted or not; nothing if all is well.
 
     Steps are named as in ``set_params``, with dots. A step is safe if its scikit-learn tags say that it needs no fit,
     or if it is one of scikit-learn's whose fit, with its parameters, reads no value of a record. Taken at their word
     are such tags, functions that you pass (``FunctionTransformer``, columns chosen by a callable), and constants
     (ranges, categories, vocabularies, a ``FrozenEstimator``). Take these from public knowledge; no check can see it.
 
-    >>> from sklearn.linear_model import LogisticRegression
+    >>> from expunge import LogisticRegression
     >>> from sklearn.preprocessing import StandardScaler
     >>> from expunge.preprocessing import BoundedScaler
     >>> for leak in check_pipeline(Pipeline([("scale", StandardScaler()), ("model", LogisticRegression())])):
@@ -60,7 +60,7 @@ Reason = tuple[str, str]
 
 
 def _in_last(path: str, model: Any) -> Iterator[Leak]:
-    """Yield the leaks in a last step: the model is not looked at, what stands around and before it is."""
+    """Yield the leaks in a last step: in the model, and in what stands around and before it."""
     if _is_absent(model) or _is(model, "FrozenEstimator"):
         return
     if isinstance(model, Pipeline):
@@ -79,6 +79,17 @@ def _in_last(path: str, model: Any) -> Iterator[Leak]:
             yield _leak(path, model, reason)
         for name, part in _wrapped(model):
             yield from _in_last(_join(path, name), part)
+        if not _wrapped(model):
+            yield from _in_model(path, model)
+
+
+def _in_model(path: str, model: Any) -> Iterator[Leak]:
+    """Yield what keeps a model itself from forgetting."""
+    if hasattr(model, "predict"):
+        if not hasattr(model, "unlearn"):
+            yield _leak(path, model, CANNOT_UNLEARN)
+        elif getattr(model, "random_state", None) is not None:
+            yield _leak(path, model, KNOWN_NOISE)
 
 
 def _in_step(path: str, step: Any) -> Iterator[Leak]:
@@ -293,6 +304,14 @@ DENSITY = (
     "use sparse_threshold=0 (always dense) or 1 (sparse)",
 )
 CACHE = ("stores transformed records on disk, where no deletion reaches them", "use memory=None")
+CANNOT_UNLEARN = (
+    "cannot unlearn: it keeps what it learned from every record",
+    "use an estimator of Expunge, such as expunge.LogisticRegression",
+)
+KNOWN_NOISE = (
+    "draws its noise from a known random_state, so that anyone who knows it can compute what was deleted",
+    "leave random_state=None",
+)
 UNKNOWN = (
     "is fitted to the records, and nothing says that its fit reads no values",
     "use one that needs no fit (tag requires_fit=False), or fit it on public data and wrap it in FrozenEstimator",

@@ -153,13 +153,15 @@ def rounded_up(records: int) -> int:
     return 1 << max(0, records - 1).bit_length()
 
 
-def automatic_rho(records: int, parameters: int) -> float:
+def automatic_rho(records: int, parameters: int, records_per_subject: int = 1) -> float:
     """Return the ρ whose noise hardly costs accuracy: about WORTH/n, more for very many parameters; at most 1.
+
+    Noise is for whole subjects, so that it counts in proportion how many records one may have.
 
     >>> automatic_rho(10_000, 100), automatic_rho(500_000, 100)
     (1.0, 0.03125)
     """
-    worth = WORTH * max(1.0, math.sqrt(parameters / FEW_PARAMETERS))
+    worth = WORTH * records_per_subject * max(1.0, parameters / FEW_PARAMETERS)
     return min(1.0, worth / rounded_up(records))
 
 
@@ -225,6 +227,14 @@ def check_positive(name: str, value: Any, *, whole: bool = False, zero: bool = F
     if not (good and (value >= 0 if zero else value > 0)):
         what = "a whole number" if whole else "a finite number"
         raise BadPlan(f"{name}={value!r}: give {what} {'of at least' if zero else 'above'} 0.")
+
+
+def _check_loss(loss: Any) -> None:
+    lacking = [n for n in ("outputs", "lipschitz", "smoothness", "value", "derivative") if not hasattr(loss, n)]
+    if lacking:
+        raise BadPlan(
+            f"loss: {type(loss).__name__} has no {', '.join(lacking)}; see docs/estimators.md for a loss of your own."
+        )
 
 
 def _check_each(given: dict[str, Any]) -> None:
@@ -321,6 +331,7 @@ def make_plan(
     (524288, 1024, 512, 24.5)
     """
     given = dict(locals())
+    _check_loss(loss)
     _check_each(given)
     _check_together(given)
     n = rounded_up(records)
@@ -329,7 +340,7 @@ def make_plan(
     intercept = INTERCEPT * feature_norm if fit_intercept else 0.0
     size = loss.outputs * (features + fit_intercept)
     if rho == "auto":
-        rho = automatic_rho(n, size)
+        rho = automatic_rho(n, size, records_per_subject)
     if epochs is None:
         free = steps is None and batch is None and schedule == "scattered" and rho == 1.0
         epochs = automatic_epochs(n, size) if free else 1

@@ -75,7 +75,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def make_loss(self) -> Loss:
         """Return the loss; it may depend on parameters and declared classes, never on records."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: override make_loss() and return a loss, see expunge.losses.")
 
     def _meet_targets(self, y: AnyArray) -> None:
         """Fix, at the first fit, what must be known about targets."""
@@ -140,6 +140,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         The outcome is for you only: it depends on what was deleted, so do not store or log it.
         """
         self._need_fit()
+        if subjects is not None and not self._records.has_subjects:
+            raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
         outcome = self._serve(Delete(_flat(ids), _flat(subjects)))
         if self._records.count == 0:
             warnings.warn(

@@ -89,7 +89,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def class_loss(self, classes: int) -> ClassLoss:
         """Return the loss for a number of classes."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__}: override class_loss() and return a loss, see expunge.losses."
+        )
 
     def make_loss(self) -> Loss:
         """Return the loss, weighted by class if the user wants it."""
@@ -119,8 +121,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             self.classes_ = seen
             if len(seen) < 2:
                 raise BadRecords(
-                    f"y: there is only 1 class, {seen[0]!r}. Give records of at least two, or declare all of them "
-                    "with classes=."
+                    f"y: there is only 1 class, {seen.tolist()[0]!r}. Give records of at least two, or declare all of "
+                    "them with classes=."
                 )
             return
         self.classes_ = np.unique(np.asarray(self.classes))
@@ -136,7 +138,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         strange = np.flatnonzero(known[codes] != y)
         if len(strange):
             raise BadRecords(
-                f"y: {y[strange[0]]!r} is none of the model's classes {_listed(known)}. "
+                f"y: {y[strange[:1]].tolist()[0]!r} is none of the model's classes {_listed(known)}. "
                 "Correct it, or fit anew with all classes declared by classes=."
             )
         return 2.0 * codes - 1.0 if len(known) == 2 else codes
