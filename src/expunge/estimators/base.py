@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -122,14 +126,14 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any) -> None:
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **_TABLE)
         self._meet_targets(y)
-        rng = _generator(self.random_state, 0)
         self.plan_ = self._make_plan(X.shape[0], X.shape[1])
-        self._projection = _projection(self.plan_, X.shape[1], rng)
-        columns = (self._encode_rows(X), self._encode_targets(y))
         self._refuse_crowds(subjects, None)
-        self._sparse = is_sparse(columns[0])
-        self._records = MemoryRecords(columns, ids, subjects)
-        self.transcript_ = learn(self.plan_.learner, self._records, rng)
+        with _randomness(self.random_state, 0) as rng:
+            self._projection = _projection(self.plan_, X.shape[1], rng)
+            columns = (self._encode_rows(X), self._encode_targets(y))
+            self._sparse = is_sparse(columns[0])
+            self._records = MemoryRecords(columns, ids, subjects)
+            self.transcript_ = learn(self.plan_.learner, self._records, rng)
         self._served = 0
         self._unfinished: Change | None = None
         self._take_over()
@@ -248,8 +252,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
 
     def _serve(self, request: Request) -> Outcome:
-        rng = _generator(self.random_state, self._served + 1)
-        self._unfinished = change(self.plan_.learner, self._records, self.transcript_, request, rng)
+        with _randomness(self.random_state, self._served + 1) as rng:
+            self._unfinished = change(self.plan_.learner, self._records, self.transcript_, request, rng)
         return self._finish(self._unfinished)
 
     def _finish(self, decided: Change) -> Outcome:
@@ -303,13 +307,40 @@ def _flat(names: Any) -> Any:
     return None if names is None else np.atleast_1d(np.asarray(names))
 
 
-def _generator(random_state: Any, request: int) -> np.random.Generator:
-    """Return the randomness of one request: fresh, and gone afterwards, unless the user fixes it.
+_THREAD = threading.local()
+
+
+def _stir(rng: np.random.Generator) -> np.random.Generator:
+    """Give a generator a new state from the system's entropy; what it drew so far can no longer be found out."""
+    state, increment = os.urandom(16), os.urandom(16)
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": int.from_bytes(state), "inc": int.from_bytes(increment) | 1},
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return rng
+
+
+@contextmanager
+def _randomness(random_state: Any, request: int) -> Iterator[np.random.Generator]:
+    """Give the randomness of one request: fresh, and gone afterwards, unless the user fixes it.
 
     A generator that is kept could be wound back to the noise, and so to the deleted record.
     """
-    if random_state is None:
-        return np.random.default_rng()
+    if random_state is not None:
+        yield _given(random_state, request)
+        return
+    if not hasattr(_THREAD, "rng"):  # to make one takes longer than to stir it
+        _THREAD.rng = np.random.Generator(np.random.PCG64())
+    try:
+        yield _stir(_THREAD.rng)
+    finally:
+        _stir(_THREAD.rng)
+
+
+def _given(random_state: Any, request: int) -> np.random.Generator:
+    """Return the generator that the user asks for."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):
