@@ -309,7 +309,7 @@ CANNOT_UNLEARN = (
     "use an estimator of Expunge, such as expunge.LogisticRegression",
 )
 KNOWN_NOISE = (
-    "draws its noise from a known random_state, so that anyone who knows it can compute what was deleted",
+    "keeps the random_state that its noise comes from: whoever knows it can compute what was deleted",
     "leave random_state=None",
 )
 UNKNOWN = (

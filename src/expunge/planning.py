@@ -282,13 +282,12 @@ def _check_together(given: dict[str, Any]) -> None:
         )
 
 
-def _components(wanted: Any, records: int, rho: float | Literal["auto"], features: int, outputs: int) -> int | None:
+def _components(wanted: Any, records: int, rho: float, features: int) -> int | None:
     """Return the number of random projections; None if there are to be none."""
     if wanted is None:
         return None
     if wanted == "auto":
-        planned = automatic_rho(records, outputs * features) if rho == "auto" else rho
-        fitting = automatic_components(records, planned, features)
+        fitting = automatic_components(records, rho, features)
         return fitting if fitting < features else None  # as many as features would only lose something
     if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 1 <= wanted <= features:
         raise BadPlan(f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}.")
@@ -335,7 +334,8 @@ def make_plan(
     _check_each(given)
     _check_together(given)
     n = rounded_up(records)
-    components = _components(n_components, n, rho, features, loss.outputs)
+    planned = automatic_rho(n, loss.outputs * features, records_per_subject) if rho == "auto" else rho
+    components = _components(n_components, n, planned, features)
     projected, features = components is not None, components or features
     intercept = INTERCEPT * feature_norm if fit_intercept else 0.0
     size = loss.outputs * (features + fit_intercept)

@@ -191,15 +191,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return self._records.count
 
     def to_sklearn(self) -> Any:
-        """Return the model alone, for serving: plain scikit-learn, with none of the records or the transcript.
+        """Return the model alone, for serving: scikit-learn's, with none of the records or the transcript.
 
-        It is a pipeline: rows longer than ``feature_norm`` are scaled down to it, then comes scikit-learn's model. A
-        copy cannot forget: make a new one after each deletion that replayed.
+        It is a pipeline: `bound_rows` scales rows longer than ``feature_norm`` down to it, then comes scikit-learn's
+        model (``to_sklearn()[-1]``). A copy cannot forget: make a new one after requests.
         """
         self._need_fit()
         model = self._plain()
         model.coef_, model.intercept_ = self.coef_.copy(), np.copy(self.intercept_)
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+        for name in ("classes_", "n_features_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
         rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self.plan_.feature_norm})
