@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 __all__ = [
     "Change", "Learner", "Outcome", "Transcript", "Verification",
-    "chance_of_replay", "change", "decide", "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
+    "chance_of_replay", "change", "decide", "decide_on", "insert", "learn", "learn_with_outcome", "propose", "replace",
+    "unlearn", "verify",
 ]  # fmt: skip
 
 
@@ -183,6 +184,8 @@ class Change:
 
     begun: bool = False
     """Whether the commit has begun: from then on there is no way back."""
+    finished: bool = False
+    """Whether all is done."""
 
     def commit(self) -> Outcome:
         """Make the change final, and return how it went.
@@ -213,6 +216,7 @@ class Change:
             transcript.iterates.write(self.staged.first, self.staged.iterates)
         if self.records.staged is self.edit:
             self.records.commit()
+        self.finished = True
 
     def rollback(self) -> None:
         """Leave records and transcript as they were before the request, to the last bit."""
@@ -237,13 +241,32 @@ def change(
     a request after a crash, repeat it with the same generator state.
     """
     began = time.perf_counter()
-    edit = records.edit(learner.schedule, request, rng)
-    edit = records.let_in(learner.query, edit)
+    edit = propose(learner, records, request, rng)
+    return decide_on(learner, records, transcript, edit, rng, began=began, watch=watch)
+
+
+def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator) -> Edit:
+    """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
+    edit = records.let_in(learner.query, records.edit(learner.schedule, request, rng))
     _check_capacity(learner, records.count + edit.added - edit.removed)
     _refuse_staged(records)
+    return edit
+
+
+def decide_on(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    edit: Edit,
+    rng: np.random.Generator,
+    *,
+    began: float | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> Change:
+    """Toss the coins of an edit. Should this fail, try it again with the same generator state, or never."""
     try:
         records.stage(edit)
-        return _decide(learner, records, transcript, edit, rng, began, watch)
+        return _decide(learner, records, transcript, edit, rng, began or time.perf_counter(), watch)
     except BaseException:
         records.rollback()
         raise
@@ -286,8 +309,7 @@ def decide(
 
     Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
     """
-    edit = records.edit(learner.schedule, request, rng)
-    _refuse_staged(records)
+    edit = propose(learner, records, request, rng)
     try:
         records.stage(edit)
         return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
@@ -300,11 +322,11 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
 
     If it touches several steps, this is an upper bound. It depends on the records named: do not store it.
     """
-    edit = records.edit(learner.schedule, request, np.random.default_rng())
-    _refuse_staged(records)
+    rng = np.random.default_rng()
+    edit = propose(learner, records, request, rng)
     try:
         records.stage(edit)
-        setting = _setting(learner, records, transcript, edit, np.random.default_rng())[0]
+        setting = _setting(learner, records, transcript, edit, rng)[0]
         return _serve(expectation(setting, learner.coupling), learner, records, _Tally())
     finally:
         records.rollback()

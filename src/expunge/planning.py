@@ -258,8 +258,8 @@ def _check_each(given: dict[str, Any]) -> None:
     if given["step_size"] not in (None, "paper"):
         check_positive("step_size", given["step_size"])
     clip, rho = given["clip"], given["rho"]
-    if clip is not None and not (_is_number(clip) and clip > 0):
-        raise BadPlan(f"clip={clip!r}: give a number above 0, or None.")
+    if clip is not None:
+        check_positive("clip", clip)
     if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
         raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
 
@@ -366,5 +366,5 @@ def make_plan(
     return Plan(
         loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
-        intercept, clip, float(alpha), records_per_subject,
+        intercept, None if clip is None else float(clip), float(alpha), records_per_subject,
     )  # fmt: skip

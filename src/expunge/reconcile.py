@@ -272,7 +272,7 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
     """Return how likely a replay is, over all noise: exact if one step is touched, else an upper bound."""
     mechanism, shifts, budget = setting.mechanism, {}, 0.0
     for step in setting.touched:
-        reply = yield setting.ask(step)
+        reply = yield Ask(step, setting.path_to(step), False, True)
         assert reply.shift is not None
         shifts[step] = reply.shift.sum
         if setting.sigma > 0.0:

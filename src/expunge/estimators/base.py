@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,8 +19,10 @@ from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.columns import is_sparse
-from expunge.engine import Change, Outcome, Verification, chance_of_replay, change, learn, verify
+from expunge.engine import Outcome, Verification, learn
 from expunge.errors import BadPlan, BadRecords
+from expunge.intake import as_ids
+from expunge.keeper import Keeper
 from expunge.losses import Loss
 from expunge.memory import MemoryRecords
 from expunge.planning import Plan, check_positive, make_plan
@@ -99,9 +103,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Return at which slope to clip if the user does not say; None is the loss's own bound."""
         return None
 
-    def _publish(self, weights: Array, intercepts: Array) -> None:
-        """Set ``coef_`` and ``intercept_`` from one row of weights, and one intercept, for each output."""
-        raise NotImplementedError
+    def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
+        """Return ``coef_`` and ``intercept_`` from one row of weights, and one intercept, for each output."""
+        return weights, intercepts
 
     def _plain(self) -> Any:
         """Return scikit-learn's model of this kind, without coefficients."""
@@ -132,11 +136,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             self._projection = _projection(self.plan_, X.shape[1], rng)
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
-            self._records = MemoryRecords(columns, ids, subjects)
-            self.transcript_ = learn(self.plan_.learner, self._records, rng)
-        self._served = 0
-        self._unfinished: Change | None = None
-        self._take_over()
+            records = MemoryRecords(columns, ids, subjects)
+            self.transcript_ = learn(self.plan_.learner, records, rng)
+        counts = isinstance(self.random_state, (int, np.integer))
+        self._keeper = Keeper(self.plan_.learner, records, self.transcript_, counts)
+        self._publish()
 
     def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
         """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
@@ -174,21 +178,39 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         On another machine linear algebra may round differently: allow a relative ``tolerance`` there, such as 1e-9.
         """
         self._need_fit()
-        return verify(self.plan_.learner, self._records, self.transcript_, tolerance=tolerance)
+        found = self._keeper.verify(self._publish, tolerance)
+        stale = [
+            f"{name}: does not fit the transcript"
+            for name, mine, derived in zip(("coef_", "intercept_"), self._published, self._derive(), strict=True)
+            if not np.array_equal(mine, derived)
+        ]
+        return replace(found, problems=(*found.problems, *stale))
 
     def replay_probability(self, ids: Any) -> Array:
         """Return, for each record, how likely deleting it alone is to replay (with several epochs, a bound)."""
         self._need_fit()
-        learner, records, transcript = self.plan_.learner, self._records, self.transcript_
         each = _flat(ids)
-        alone = [Delete(each[j : j + 1]) for j in range(len(each))]
-        return np.array([chance_of_replay(learner, records, transcript, request) for request in alone])
+        return np.array(self._keeper.chances([Delete(each[j : j + 1]) for j in range(len(each))], self._publish))
 
     @property
     def n_records_(self) -> int:
         """How many records the model has been trained on, as things are now."""
-        self._need_fit()
+        check_is_fitted(self)
         return self._records.count
+
+    @property
+    def coef_(self) -> Array:
+        """The weights of the features."""
+        return self._published[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """What is added to them."""
+        return self._published[1]
+
+    @property
+    def _records(self) -> MemoryRecords:
+        return self._keeper.records
 
     def to_sklearn(self) -> Any:
         """Return the model alone, for serving: scikit-learn's, with none of the records or the transcript.
@@ -198,7 +220,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """
         self._need_fit()
         model = self._plain()
-        model.coef_, model.intercept_ = self.coef_.copy(), np.copy(self.intercept_)
+        model.coef_, model.intercept_ = map(np.copy, self._published)
         for name in ("classes_", "n_features_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
@@ -208,10 +230,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     # --- parts ---
 
     def _need_fit(self) -> None:
-        if "plan_" not in self.__dict__:
+        """Raise if there is no fit; else finish what was interrupted."""
+        if "_keeper" not in self.__dict__:
             check_is_fitted(self)
-        if self._unfinished is not None:
-            self._finish(self._unfinished)
+        self._keeper.catch_up(self._publish)
 
     def _make_plan(self, records: int, features: int) -> Plan:
         loss = self.make_loss()
@@ -242,7 +264,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Raise if a subject has more records than declared, on which the noise was planned."""
         if subjects is None:
             return
-        names, new = np.unique(np.asarray(subjects), return_counts=True)
+        names, new = np.unique(as_ids("subjects", subjects), return_counts=True)
         counts = new if records is None else new + np.array([records.number_of(name) for name in names], dtype=np.int64)
         most = int(counts.argmax()) if len(counts) else 0
         if len(counts) and counts[most] > self.plan_.records_per_subject:
@@ -252,41 +274,27 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
 
     def _serve(self, request: Request) -> Outcome:
-        with _randomness(self.random_state, self._served + 1) as rng:
-            self._unfinished = change(self.plan_.learner, self._records, self.transcript_, request, rng)
-        return self._finish(self._unfinished)
+        with _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
+            return self._keeper.serve(request, rng, self._publish)
 
-    def _finish(self, decided: Change) -> Outcome:
-        """Do what has been decided. Should that fail (no memory), the next request begins with doing it."""
-        moved = decided.staged is not None or decided.steps != self.transcript_.steps or decided.begun
-        done = False
-        try:
-            outcome = decided.commit()
-            done = True
-        except KeyboardInterrupt:  # it is raised when all is done
-            done = True
-            raise
-        finally:
-            if done:
-                self._unfinished = None
-                if isinstance(self.random_state, (int, np.integer)):
-                    self._served += 1
-                if moved:
-                    self._take_over()
-        return outcome
-
-    def _take_over(self) -> None:
-        """Publish the model of the transcript."""
+    def _derive(self) -> tuple[Array, Any]:
+        """Return the coefficients that follow from the transcript."""
         weights, intercepts = self.plan_.coefficients(self.transcript_.model(self.plan_.learner))
         if self._projection is not None:
             weights = np.asarray(weights @ self._projection.components_)
-        self._publish(np.ascontiguousarray(weights), intercepts)
+        return self._coefficients(np.ascontiguousarray(weights), intercepts)
+
+    def _publish(self) -> None:
+        self._published = self._derive()  # in one go: other threads may be predicting
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two models must not share records
 
     def _scores(self, X: Any) -> Array:
-        self._need_fit()
+        check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_ROWS)
-        rows = bound_rows(X, self.plan_.feature_norm)
-        return np.asarray(rows @ np.atleast_2d(self.coef_).T + self.intercept_)
+        weights, intercept = self._published
+        return np.asarray(bound_rows(X, self.plan_.feature_norm) @ np.atleast_2d(weights).T + intercept)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -303,8 +311,10 @@ _CHOICES = (
 
 
 def _flat(names: Any) -> Any:
-    """Return one name as a sequence of one."""
-    return None if names is None else np.atleast_1d(np.asarray(names))
+    """Return names as a sequence, also if there is one, or a set of them."""
+    if names is None:
+        return None
+    return np.atleast_1d(np.asarray(sorted(names) if isinstance(names, (set, frozenset)) else names))
 
 
 _THREAD = threading.local()

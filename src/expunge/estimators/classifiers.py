@@ -116,9 +116,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _meet_targets(self, y: AnyArray) -> None:
         check_classification_targets(y)
-        seen = np.unique(y)
         if self.classes is None:
-            self.classes_ = seen
+            seen = np.unique(y)
+            self.classes_ = np.array(seen.tolist()) if seen.dtype.kind == "U" else seen  # no wider than needed
             if len(seen) < 2:
                 raise BadRecords(
                     f"y: there is only 1 class, {seen.tolist()[0]!r}. Give records of at least two, or declare all of "
@@ -142,9 +142,6 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 "Correct it, or fit anew with all classes declared by classes=."
             )
         return 2.0 * codes - 1.0 if len(known) == 2 else codes
-
-    def _publish(self, weights: Array, intercepts: Array) -> None:
-        self.coef_, self.intercept_ = weights, intercepts
 
     def _plain(self) -> Any:
         return sklearn.svm.LinearSVC()

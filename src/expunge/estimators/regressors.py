@@ -78,7 +78,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
                 f"target_range={self.target_range!r}: declare the range of the targets from what is publicly known, "
                 "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target."
             ) from None
-        if not (np.isfinite([low, high]).all() and low < high):
+        if not (low < high and math.isfinite(high - low)):
             raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
         return low, high
 
@@ -90,11 +90,10 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         low, high = self.target_range_
         return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
 
-    def _publish(self, weights: Array, intercepts: Array) -> None:
+    def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
         low, high = self.target_range_
         half = (high - low) / 2.0
-        self.coef_ = half * weights[0]
-        self.intercept_ = float(half * intercepts[0] + (low + high) / 2.0)
+        return half * weights[0], float(half * intercepts[0] + (low + high) / 2.0)
 
     def _plain(self) -> Any:
         return sklearn.linear_model.LinearRegression()
@@ -119,9 +118,10 @@ class LinearRegression(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return the squared loss, for residuals as large as will be counted."""
-        if isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf:
-            return Squared(self.clip)
-        return Squared(self.LARGEST_RESIDUAL)  # if the clip is none, the plan will refuse it
+        if self.clip is None:
+            return Squared(self.LARGEST_RESIDUAL)
+        check_positive("clip", self.clip)
+        return Squared(float(self.clip))
 
     def _default_clip(self, loss: Loss) -> float | None:
         return self.LARGEST_RESIDUAL

@@ -1,0 +1,92 @@
+"""The state of a fitted model, and requests served one after the other.
+
+A request whose coins have been tossed must be served with these coins and no others: to try again with new ones,
+because a replay ran out of memory or was interrupted, is a bias. So what has been asked is kept, with the state of
+the generator, until it is done; the next request begins with finishing it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from expunge.engine import Change, Outcome, Verification, chance_of_replay, decide_on, propose, verify
+from expunge.learner import Learner, Transcript
+from expunge.memory import MemoryRecords
+from expunge.records import Request
+
+
+class Keeper:
+    """Owns records and transcript, and changes them by whole requests only; safe to share between threads."""
+
+    def __init__(self, learner: Learner, records: MemoryRecords, transcript: Transcript, counts: bool) -> None:
+        self.learner = learner
+        self.records = records
+        self.transcript = transcript
+        self.begun = 0 if counts else None
+        """How many requests were begun, where a fixed seed needs to know."""
+        self._pending: tuple[Request, Any] | None = None
+        self._decided: Change | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+        """Serve a request; ``publish`` is called when the path has changed, before anything else is served."""
+        with self._lock:
+            self.catch_up(publish)
+            return self._serve(request, rng, publish)
+
+    def catch_up(self, publish: Callable[[], None]) -> None:
+        """Finish what was begun and interrupted, with the coins that were tossed for it."""
+        with self._lock:
+            if self._decided is not None:
+                self._finish(self._decided, publish)
+            elif self._pending is not None:
+                request, state = self._pending
+                self.records.rollback()
+                bits = getattr(np.random, state["bit_generator"])()
+                bits.state = state
+                self._serve(request, np.random.Generator(bits), publish)
+
+    def _serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+        state = rng.bit_generator.state
+        edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
+        if self.begun is not None and self._pending is None:
+            self.begun += 1
+        self._pending = request, state
+        self._decided = decide_on(self.learner, self.records, self.transcript, edit, rng)
+        return self._finish(self._decided, publish)
+
+    def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
+        moved = decided.staged is not None or decided.begun or decided.steps != self.transcript.steps
+        try:
+            if not decided.finished:
+                decided.commit()
+        finally:  # Ctrl-C during a commit is raised when it is done
+            if decided.finished:
+                if moved:
+                    publish()
+                self._decided = self._pending = None
+        return decided.outcome
+
+    def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
+        """Re-derive what can be, once everything is finished."""
+        with self._lock:
+            self.catch_up(publish)
+            return verify(self.learner, self.records, self.transcript, tolerance=tolerance)
+
+    def chances(self, requests: Sequence[Request], publish: Callable[[], None]) -> list[float]:
+        """Return how likely each request, alone, is to replay."""
+        with self._lock:
+            self.catch_up(publish)
+            return [chance_of_replay(self.learner, self.records, self.transcript, request) for request in requests]
