@@ -1,7 +1,4 @@
-"""Small instances of every estimator and solver with every choice of the engine, for `check_exact`.
-
-`product` is all of them, `pairwise` a few in which every two choices meet.
-"""
+"""Small instances of every estimator and solver with every choice of the engine, for `check_exact`."""
 
 from __future__ import annotations
 
@@ -39,19 +36,6 @@ def product() -> Iterator[Chosen]:
         chosen = dict(zip(names, values, strict=True))
         if sensible(chosen):
             yield {**chosen, "request": next(requests)}
-
-
-def pairwise() -> list[Chosen]:
-    """Return combinations in which every sensible pair of choices occurs, found greedily."""
-    everything = [{**chosen, "request": request} for chosen in product() for request in CHOICES["request"]]
-    pairs = [{((a, c[a]), (b, c[b])) for a, b in itertools.combinations(CHOICES, 2)} for c in everything]
-    left = set().union(*pairs)
-    found = []
-    while left:
-        best = max(range(len(everything)), key=lambda number: len(pairs[number] & left))
-        left -= pairs[best]
-        found.append(everything[best])
-    return found
 
 
 def _model(chosen: Chosen) -> Any:
