@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
@@ -25,7 +25,17 @@ from expunge.intake import as_ids
 from expunge.keeper import Keeper
 from expunge.losses import Loss
 from expunge.memory import MemoryRecords
-from expunge.planning import Plan, check_positive, make_plan
+from expunge.planning import (
+    Coupling,
+    Noise,
+    Plan,
+    Region,
+    Selected,
+    Solver,
+    When,
+    check_positive,
+    make_plan,
+)
 from expunge.preprocessing import bound_rows
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.types import AnyArray, Array
@@ -37,26 +47,26 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        rho: Any = "auto",
-        solver: Any = "dual_averaging",
-        n_components: Any = None,
-        schedule: Any = "scattered",
-        mechanism: Any = "sqrt",
-        coupling: Any = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
-        domain: Any = None,
+        domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: Any = None,
-        selector: Any = "tail",
+        step_size: float | Literal["paper"] | None = None,
+        selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.rho = rho
         self.solver = solver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import sklearn.linear_model
@@ -23,7 +23,7 @@ from expunge.losses import (
     SmoothedHinge,
     Weighted,
 )
-from expunge.planning import check_positive
+from expunge.planning import Coupling, Noise, Region, Selected, Solver, When, check_positive
 from expunge.types import AnyArray, Array
 
 _NUMBERS = "biuf"
@@ -39,26 +39,26 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         *,
         classes: Any = None,
         class_weight: dict[Any, float] | None = None,
-        rho: Any = "auto",
-        solver: Any = "dual_averaging",
-        n_components: Any = None,
-        schedule: Any = "scattered",
-        mechanism: Any = "sqrt",
-        coupling: Any = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
-        domain: Any = None,
+        domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: Any = None,
-        selector: Any = "tail",
+        step_size: float | Literal["paper"] | None = None,
+        selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
             rho=rho,
@@ -161,6 +161,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 class LogisticRegression(LinearClassifier):
     """Logistic regression from which records can be deleted exactly; multinomial for more than two classes.
 
+    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
+    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
+    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``classes``,
+    ``expected_records``, ``records_per_subject``.
+
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 3))
     >>> y = np.where(X[:, 0] > X[:, 1], "yes", "no")
@@ -198,7 +203,7 @@ class LinearSVC(LinearClassifier):
     """A linear support vector machine (hinge loss) from which records can be deleted exactly.
 
     With more than two classes the loss is that of Crammer and Singer. Frank-Wolfe needs a smooth loss: there the
-    kink is rounded off over ``SMOOTHING`` of the margin.
+    kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of `LogisticRegression`.
 
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.1]])
     >>> LinearSVC(random_state=0).fit(X, [0, 1, 0, 1]).predict(X).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import sklearn.linear_model
@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from expunge.errors import BadPlan
 from expunge.estimators.base import LinearModel
 from expunge.losses import Huber, Loss, Squared
-from expunge.planning import check_positive
+from expunge.planning import Coupling, Noise, Region, Selected, Solver, When, check_positive
 from expunge.types import AnyArray, Array
 
 
@@ -23,26 +23,26 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         self,
         *,
         target_range: tuple[float, float] | None = None,
-        rho: Any = "auto",
-        solver: Any = "dual_averaging",
-        n_components: Any = None,
-        schedule: Any = "scattered",
-        mechanism: Any = "sqrt",
-        coupling: Any = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
-        domain: Any = None,
+        domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: Any = None,
-        selector: Any = "tail",
+        step_size: float | Literal["paper"] | None = None,
+        selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
             rho=rho,
@@ -106,7 +106,10 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 class LinearRegression(LinearRegressor):
     """Least squares from which records can be deleted exactly.
 
-    Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
+    Every parameter, with what it costs: docs/estimators.md. The ones that matter most are ``rho`` (how likely a deletion
+    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
+    ``epochs``, ``alpha``, and what must be declared so that it need not be read from the records:
+    ``target_range``, ``expected_records``, ``records_per_subject``. Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = LinearRegression(target_range=(0, 10), random_state=0).fit(X, 5 + 3 * X[:, 0])
@@ -131,7 +134,7 @@ class HuberRegressor(LinearRegressor):
     """A regression that outliers hardly move, from which records can be deleted exactly.
 
     ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
-    needs less noise for the same ρ.
+    needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = HuberRegressor(target_range=(0, 10), random_state=0).fit(X, 5 + 3 * X[:, 0])
@@ -144,26 +147,26 @@ class HuberRegressor(LinearRegressor):
         *,
         epsilon: float = 0.2,
         target_range: tuple[float, float] | None = None,
-        rho: Any = "auto",
-        solver: Any = "dual_averaging",
-        n_components: Any = None,
-        schedule: Any = "scattered",
-        mechanism: Any = "sqrt",
-        coupling: Any = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
-        domain: Any = None,
+        domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: Any = None,
-        selector: Any = "tail",
+        step_size: float | Literal["paper"] | None = None,
+        selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
             target_range=target_range,
