@@ -106,10 +106,12 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 class LinearRegression(LinearRegressor):
     """Least squares from which records can be deleted exactly.
 
-    Every parameter, with what it costs: docs/estimators.md. The ones that matter most are ``rho`` (how likely a deletion
+    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
     may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
-    ``epochs``, ``alpha``, and what must be declared so that it need not be read from the records:
-    ``target_range``, ``expected_records``, ``records_per_subject``. Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
+    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``target_range``,
+    ``expected_records``, ``records_per_subject``.
+
+    Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = LinearRegression(target_range=(0, 10), random_state=0).fit(X, 5 + 3 * X[:, 0])
