@@ -36,7 +36,8 @@ from expunge.checks import check_exact
 from expunge.errors import BadRecords
 from expunge.losses import Logistic
 from expunge.rows import Path
-from expunge.shelves import Shelves, SparseShelf
+from expunge.shelves import Shelves
+from expunge.sparse_shelf import SparseShelf
 from toys import toy
 
 WIDTH = 6
@@ -433,7 +434,7 @@ def test_rows_are_gathered_in_the_order_asked_for():
 
 
 def test_a_large_column_is_laid_out_in_parts(monkeypatch):
-    monkeypatch.setattr("expunge.shelves.CHUNK", 16)
+    monkeypatch.setattr("expunge.sparse_shelf.CHUNK", 16)
     rng = np.random.default_rng(14)
     x = rows(rng, 50)
     order, lengths = rng.permutation(50), np.array([0, 20, 1, 0, 29, 0])
