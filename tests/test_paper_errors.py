@@ -42,6 +42,7 @@ from expunge import (
 from expunge.accounting import noise_for, paper_sigma, rho_for, worst_case_rho
 from expunge.checks import check_exact
 from expunge.coupling import KEPT, Decision, reflect
+from expunge.estimators import LogisticRegression
 from expunge.mechanisms import TreeNodes, lowbit
 from paper.cases import EACH, ONE, PEOPLE, TREE, Swirl, learner
 
@@ -533,6 +534,22 @@ def test_the_printed_embedding_dimension_does_not_give_the_claimed_rate():
     sizes = [10.0**power for power in (3, 6, 9, 12)]
     assert [over_the_claim(size**0.5, size) > 0.99 * size ** (1 / 12) for size in sizes] == [True] * 4
     assert [over_the_claim(size ** (2 / 3), size) for size in sizes] == pytest.approx([2.0] * 4)
+
+
+def test_projected_rows_are_longer_than_the_analysis_says_unless_they_are_clipped():
+    """Paper: Φx takes part as it is, G and H as before. But |Φx| exceeds |x|, so the sensitivity is unbounded."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 300))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    model = LogisticRegression(n_components=20, rho=0.1).fit(X, X[:, 0] > 0)
+    projection = model._projection.components_
+    assert projection.shape == (20, 300)  # k × d: it maps rows of d to rows of k
+    assert np.linalg.norm(X @ projection.T, axis=1).max() > 1.3
+    stored = np.concatenate([model._records.batch_at(place)[0] for place in range(model.plan_.steps)])
+    assert np.linalg.norm(stored, axis=1).max() <= 1.0 + 1e-12
+    assert model.replay_probability(range(400)).max() <= 0.1 + 1e-9
+    weights = model.plan_.coefficients(model.transcript_.model(model.plan_.learner))[0]
+    np.testing.assert_allclose(model.coef_, weights @ projection)  # Φᵀw̃, in the original features
 
 
 def test_the_last_iterate_of_dual_averaging_breaks_the_bound_of_the_average():
