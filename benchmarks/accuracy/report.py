@@ -70,10 +70,12 @@ def _plot(rows: Rows) -> Figure:
         for cost in chosen(mine, what="deletions"):
             scores = [row["score"] for row in chosen(mine, what="fit", rho=cost["rho"])]
             points.append((cost["mean_seconds"], 100.0 * float(np.mean(scores)), cost["rho"]))
-        points.sort()
-        axis.plot([p[0] for p in points], [p[1] for p in points], "o-", markersize=4, label="Expunge, each ρ")
-        for seconds, score, rho in points:
+        by_rho = sorted((p for p in points if p[2] != "auto"), key=lambda point: float(point[2]))
+        axis.plot([p[0] for p in by_rho], [p[1] for p in by_rho], "o-", markersize=4, label="Expunge, each ρ")
+        for seconds, score, rho in by_rho:
             axis.annotate(f"{rho}", (seconds, score), fontsize=7, xytext=(3, -9), textcoords="offset points")
+        for seconds, score, _ in (p for p in points if p[2] == "auto"):
+            axis.plot([seconds], [score], "*", markersize=11, color="C1", label='Expunge, rho="auto"')
         for row in chosen(mine, what="scikit-learn"):
             axis.plot([row["seconds"]], [100.0 * row["score"]], "s", color="C3", label="scikit-learn, fitted anew")
         axis.set_xscale("log")
