@@ -178,9 +178,20 @@ def test_a_frames_columns_are_known_by_name():
     model.unlearn(frame.index[:3])
     model.insert(frame[:3], classes(X)[:3], ids=frame.index[:3])
     with pytest.raises(ValueError, match="feature names"):
-        model.insert(frame[[*"abcdf"[:4], "a"]], classes(X), ids=frame.index)
-    assert model.to_sklearn()[-1].feature_names_in_.tolist() == [*"abcde"]
+        model.insert(frame[[*"bacde"]], classes(X), ids=frame.index)
     assert np.array_equal(model.to_sklearn().predict(frame), model.predict(frame))
+
+
+def test_frames_of_polars_are_frames_too():
+    polars = pytest.importorskip("polars")
+    X = rows()
+    frame = polars.DataFrame(X, schema=[*"abcde"])
+    model = LogisticRegression(random_state=0).fit(frame, polars.Series(classes(X)), ids=np.arange(len(X)))
+    assert model.feature_names_in_.tolist() == [*"abcde"]
+    assert np.array_equal(model.coef_, LogisticRegression(random_state=0).fit(X, classes(X)).coef_)
+    model.insert(frame[:3], classes(X)[:3], ids=[1001, 1002, 1003])
+    assert np.array_equal(model.to_sklearn().predict(frame), model.predict(frame))
+    assert model.verify().ok
 
 
 def test_classes_may_be_strings_booleans_or_any_numbers():
