@@ -175,3 +175,16 @@ def test_a_rho_that_sampling_alone_keeps_needs_no_noise():
     for coupling in ("joint", "sequential", "adaptive"):
         assert noise_for(0.5, schedule, EACH, bound=1.0, coupling=coupling) == 0.0
     assert worst_case_rho(0.0, schedule, EACH, bound=1.0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("shares", ["uniform", "anytime", "halving"])
+@pytest.mark.parametrize("steps", [1, 2, 7, 8, 13, 64])
+def test_the_first_step_of_a_tree_is_the_least_favourable(shares, steps):
+    tree, sigma = BinaryTree(shares), 3.0
+    scales = tree.scales(steps)
+    each = [
+        1 - math.prod(1 - replay_probability(1 / (sigma * scales[row])) for row in tree.column(step, steps).rows)
+        for step in range(steps)
+    ]
+    found = worst_case_rho(sigma, Scattered(steps), tree, bound=1.0, coupling="sequential")
+    assert found == pytest.approx(max(each))

@@ -15,7 +15,7 @@ from scipy import optimize, special, stats
 
 from expunge.coupling import COUPLINGS, replay_probability
 from expunge.errors import BadPlan
-from expunge.mechanisms import Mechanism
+from expunge.mechanisms import BinaryTree, Mechanism
 from expunge.schedules import Schedule
 from expunge.types import Array, Ints
 
@@ -89,6 +89,8 @@ def worst_case_rho(
         once = replay_probability(per_visit * several)
         return 1.0 - (1.0 - schedule.rate * once) ** visits.shape[1]
     if coupling == "sequential":
+        if isinstance(mechanism, BinaryTree) and visits.shape[1] == 1:
+            visits = visits[:1]  # its path has a node of every height, any other path has some of them
         return max(_row_by_row(mechanism, place, steps, per_visit, schedule.rate, several) for place in visits)
     total = schedule.rate * _erf_of(mechanism.column_norms(steps)[visits] * per_visit).sum(axis=1)
     return min(1.0, several * float(total.max()))
