@@ -174,8 +174,8 @@ def test_with_everyone_in_every_step_the_noiseless_answers_are_full_gradients():
 class AsPrinted(HybridGradient):
     """The paper's first step: 2∇ℓ(w₁) - ∇ℓ(w₀), with w₀ = w₁ the start."""
 
-    def _raw_slopes(self, step, path, features, targets, product):
-        slopes = super()._raw_slopes(step, path, features, targets, product)
+    def _slopes(self, step, path, features, targets, product):
+        slopes = super()._slopes(step, path, features, targets, product)
         return slopes / 2.0 if step == 0 else slopes
 
 

@@ -17,8 +17,6 @@ EMPTY = -1
 def hashes(ids: AnyArray) -> Keys:
     """Hash ids to 64 bits; strings hash alike whatever the width of their array."""
     if ids.dtype.kind == "i":
-        if len(ids) == 1:
-            return np.array([mix_one(ids.item(0) % 2**64)], dtype=np.uint64)
         return mix(ids.view(np.uint64))
     letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
     state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
@@ -26,6 +24,11 @@ def hashes(ids: AnyArray) -> Keys:
         letter = letters[:, position].astype(np.uint64)
         state = np.where(letter != 0, mix(state * np.uint64(0x9E3779B97F4A7C15) + letter), state)
     return state
+
+
+def hash_one(ids: AnyArray) -> int:
+    """Hash the only id of an array, as `hashes` does."""
+    return mix_one(ids.item(0) % 2**64) if ids.dtype.kind == "i" else int(hashes(ids).item(0))
 
 
 class HashIndex:

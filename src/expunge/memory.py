@@ -12,7 +12,7 @@ import numpy as np
 from expunge.columns import overwrite, rows_in
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
-from expunge.index import HashIndex, hashes
+from expunge.index import HashIndex, hash_one, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns
 from expunge.patches import Patches
 from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, evaluate
@@ -225,7 +225,7 @@ class MemoryRecords:
         return Located(places, slots)
 
     def _locate_one(self, wanted: AnyArray) -> Located:
-        for position in self.index.find(hashes(wanted).item(0)):
+        for position in self.index.find(hash_one(wanted)):
             place, slot = position >> 32, position & 0xFFFFFFFF
             if self.ids_at(place)[slot] == wanted[0]:
                 return Located(np.array([place]), np.array([slot]))
@@ -410,9 +410,9 @@ class MemoryRecords:
         if edit.within_a_place and by_subject is None and by_id is not None:
             base = edit.leave_places.item(0) << 32
             slot = edit.leave_slots.item(0)
-            by_id.remove_one(hashes(patches.leave_rows[self._width]).item(0), base | slot)
+            by_id.remove_one(hash_one(patches.leave_rows[self._width]), base | slot)
             if patches.put_rows:
-                mover = hashes(patches.put_rows[self._width]).item(0)
+                mover = hash_one(patches.put_rows[self._width])
                 by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
             return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots

@@ -134,16 +134,22 @@ class Gradient:
         slopes = self._slopes(step, path, features, targets, _at_once)
         if not self.intercept:
             return (features.T @ slopes).ravel(), 0
-        outputs = self.loss.outputs
         summed = np.empty(self.size)
-        summed[:-outputs] = (features.T @ slopes).ravel()
-        summed[-outputs:] = self.intercept * np.add.reduce(slopes, axis=0)
+        if slopes.ndim == 1:
+            summed[:-1] = features.T @ slopes
+            summed[-1] = self.intercept * np.add.reduce(slopes)
+        else:
+            table = summed.reshape(-1, slopes.shape[1])
+            table[:-1] = features.T @ slopes
+            table[-1] = self.intercept * np.add.reduce(slopes, axis=0)
         return summed, 0
 
     def _slopes(
         self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
     ) -> Array:
-        slopes = self._raw_slopes(step, path, features, targets, product)
+        return self._clipped(self._slopes_at(path[-1], features, targets, product))
+
+    def _clipped(self, slopes: Array) -> Array:
         clip = self.clip
         if clip is None or clip > self.steepest:
             return slopes
@@ -151,11 +157,6 @@ class Gradient:
             return np.clip(slopes, -clip, clip)
         lengths = np.sqrt(np.add.reduce(slopes * slopes, axis=1))
         return np.asarray(slopes * (clip / np.maximum(lengths, clip))[:, None])
-
-    def _raw_slopes(
-        self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
-    ) -> Array:
-        return self._slopes_at(path[-1], features, targets, product)
 
     def _slopes_at(
         self, parameters: Array, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
@@ -208,11 +209,11 @@ class HybridGradient(Gradient):
         lipschitz = self.loss.lipschitz
         return max(2.0 * lipschitz, self.loss.smoothness * self.reach * self.diameter + lipschitz)
 
-    def _raw_slopes(
+    def _slopes(
         self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
     ) -> Array:
         newest = self._slopes_at(path[-1], features, targets, product)
         if step == 0:
-            return np.asarray(2.0 * newest)
+            return self._clipped(2.0 * newest)
         before = self._slopes_at(path[-2], features, targets, product)
-        return np.asarray((step + 2) * newest - (step + 1) * before)
+        return self._clipped((step + 2) * newest - (step + 1) * before)

@@ -71,9 +71,7 @@ class ArrayRows:
     def _sum(self, start: int, halves: Keys) -> int:
         """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``."""
         first = 2 * start * self.array.shape[1]
-        weights = _weights(first, first + len(halves))
-        weights *= halves
-        return int(np.add.reduce(weights))
+        return int(_weights(first, first + len(halves)) @ halves)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,9 +92,9 @@ class ArrayRows:
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
         self._finish()
-        old = self.array[start : start + len(block)]
-        difference = _halves(block)
-        difference -= _halves(old)
+        new = np.ascontiguousarray(block).view(np.uint32).ravel()
+        old = self.array[start : start + len(block)].view(np.uint32).ravel()
+        difference = np.subtract(new, old, dtype=np.uint64)
         self._unfinished = (start, block, (self._checksum + self._sum(start, difference)) % 2**64)
         self._finish()
 

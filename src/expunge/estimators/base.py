@@ -331,14 +331,14 @@ _THREAD = threading.local()
 
 
 def _stir(rng: np.random.Generator) -> np.random.Generator:
-    """Give a generator a new state from the system's entropy; what it drew so far can no longer be found out."""
-    state, increment = os.urandom(16), os.urandom(16)
-    rng.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": int.from_bytes(state), "inc": int.from_bytes(increment) | 1},
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
+    """Give a generator a new state from the system's entropy."""
+    bits = os.urandom(32)
+    return _set(rng, int.from_bytes(bits[:16]), int.from_bytes(bits[16:]) | 1)
+
+
+def _set(rng: np.random.Generator, state: int, increment: int) -> np.random.Generator:
+    inner = {"state": state, "inc": increment}
+    rng.bit_generator.state = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}
     return rng
 
 
@@ -356,7 +356,7 @@ def _randomness(random_state: Any, request: int) -> Iterator[np.random.Generator
     try:
         yield _stir(_THREAD.rng)
     finally:
-        _stir(_THREAD.rng)
+        _set(_THREAD.rng, 0, 1)  # what was drawn can no longer be found out
 
 
 def _given(random_state: Any, request: int) -> np.random.Generator:
