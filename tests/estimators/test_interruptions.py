@@ -196,6 +196,14 @@ def test_verify_notices_a_model_that_is_not_the_transcripts():
     assert model.verify().problems == ("coef_: does not fit the transcript",)
 
 
+def test_the_transcript_is_arrays_and_verify_notices_a_change_of_one():
+    model = LogisticRegression(rho=0.5, steps=4).fit(X, Y)
+    assert [type(table) for table in (model.transcript_.sums, model.transcript_.answers)] == [np.ndarray] * 2
+    assert model.transcript_.iterates.shape == (4, 5)
+    model.transcript_.answers[2, 1] += 1e-9
+    assert any("answers" in problem for problem in model.verify().problems)
+
+
 def test_a_publication_that_fails_is_made_up_for(monkeypatch):
     model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
@@ -23,6 +23,7 @@ from expunge.engine import Outcome, Verification, learn
 from expunge.errors import BadPlan, BadRecords
 from expunge.intake import as_ids
 from expunge.keeper import Keeper
+from expunge.learner import Transcript
 from expunge.losses import Loss
 from expunge.memory import MemoryRecords
 from expunge.planning import (
@@ -147,9 +148,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
             records = MemoryRecords(columns, ids, subjects)
-            self.transcript_ = learn(self.plan_.learner, records, rng)
+            transcript = learn(self.plan_.learner, records, rng)
         counts = isinstance(self.random_state, (int, np.integer))
-        self._keeper = Keeper(self.plan_.learner, records, self.transcript_, counts)
+        self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
 
     def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
@@ -207,6 +208,16 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """How many records the model has been trained on, as things are now."""
         check_is_fitted(self)
         return self._records.count
+
+    @property
+    def transcript_(self) -> Transcript:
+        """The state beside the records: arrays ``sums``, ``answers`` and ``iterates``, one row a step.
+
+        They are the model's own, to look at; `verify` notices if they are changed.
+        """
+        kept = self._keeper.transcript
+        sums, answers, iterates = (cast(Any, table[:]) for table in (kept.sums, kept.answers, kept.iterates))
+        return Transcript(sums, answers, iterates, kept.start, kept.assignment)
 
     @property
     def coef_(self) -> Array:
@@ -289,7 +300,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _derive(self) -> tuple[Array, Any]:
         """Return the coefficients that follow from the transcript."""
-        weights, intercepts = self.plan_.coefficients(self.transcript_.model(self.plan_.learner))
+        weights, intercepts = self.plan_.coefficients(self._keeper.transcript.model(self.plan_.learner))
         if self._projection is not None:
             weights = np.asarray(weights @ self._projection.components_)
         return self._coefficients(np.ascontiguousarray(weights), intercepts)
