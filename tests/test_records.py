@@ -1,7 +1,6 @@
 """Records: the protocols in two implementations, bad input, and that deleted means gone."""
 
 import pickle
-import sys
 from functools import partial
 
 import numpy as np
@@ -30,7 +29,7 @@ from expunge import (
 )
 from expunge.errors import BadRecords, DuplicateId, ExpungeError, UnknownId
 from outofcore import FileRecords, FileRows
-from toys import people, state, toy
+from toys import interrupted, people, state, toy
 
 
 @pytest.mark.parametrize(
@@ -314,22 +313,6 @@ def test_ids_and_numbers_of_another_byte_order_are_understood():
     assert verify(learner, records, transcript)
 
 
-class _InterruptAt:
-    """Raise KeyboardInterrupt at the n-th line of our own code, once."""
-
-    def __init__(self, number):
-        self.left = number
-
-    def __call__(self, frame, event, argument):
-        if "expunge" not in frame.f_code.co_filename or self.left < 0:
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-        return self
-
-
 @pytest.mark.parametrize(
     "request_", [Delete([1]), Delete([1, 4, 5]), Insert((np.ones((9, 2)),))], ids=["one", "bulk", "in"]
 )
@@ -343,20 +326,13 @@ def test_ctrl_c_at_any_line_of_a_commit_is_raised_when_the_commit_is_done(schedu
         records.locate([3])
         decided = change(learner, records, transcript, request_, rng)
         decided.begun = True  # from the first line on there is no way back
-        interrupt = _InterruptAt(number)
-        sys.settrace(interrupt)
-        try:
-            decided.commit()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
+        done = interrupted(decided.commit, number)
         decided.commit()
         assert records.staged is None
         assert records.audit() == []
         report = verify(learner, records, transcript)
         assert report.ok, (number, report.problems)
-        if interrupt.left >= 0:
+        if done:
             break
     assert number > 60
 

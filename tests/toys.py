@@ -1,5 +1,7 @@
 """Small things that several tests use."""
 
+import sys
+
 import numpy as np
 
 from expunge import DualAveraging, GradientDescent, Learner, MemoryRecords, SquareRoot
@@ -41,3 +43,27 @@ def state(records, transcript):
     tables = [np.asarray(table[:]).tobytes() for table in (transcript.sums, transcript.answers, transcript.iterates)]
     index = [part.tobytes() for part in records.index.entries()]
     return [records.count, shelves.lengths.tolist(), *blocks, *tables, *index]
+
+
+def interrupted(function, number):
+    """Call a function and press Ctrl-C at the n-th line of our own code; say whether it came to its end before."""
+    left = [number]
+
+    def trace(frame, event, argument):
+        if "expunge" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt  # Python then stops tracing
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(before)
+    return True

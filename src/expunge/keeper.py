@@ -30,25 +30,25 @@ class Keeper:
         """How many requests were begun, where a fixed seed needs to know."""
         self._pending: tuple[Request, Any] | None = None
         self._decided: Change | None = None
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        with self.lock:
+            return {name: value for name, value in self.__dict__.items() if name != "lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Serve a request; ``publish`` is called when the path has changed, before anything else is served."""
-        with self._lock:
+        with self.lock:
             self.catch_up(publish)
             return self._serve(request, rng, publish)
 
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was begun and interrupted, with the coins that were tossed for it."""
-        with self._lock:
+        with self.lock:
             if self._decided is not None:
                 self._finish(self._decided, publish)
             elif self._pending is not None:
@@ -81,12 +81,12 @@ class Keeper:
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Re-derive what can be, once everything is finished."""
-        with self._lock:
+        with self.lock:
             self.catch_up(publish)
             return verify(self.learner, self.records, self.transcript, tolerance=tolerance)
 
     def chances(self, requests: Sequence[Request], publish: Callable[[], None]) -> list[float]:
         """Return how likely each request, alone, is to replay."""
-        with self._lock:
+        with self.lock:
             self.catch_up(publish)
             return [chance_of_replay(self.learner, self.records, self.transcript, request) for request in requests]

@@ -1,8 +1,8 @@
 """Requests that fail or are interrupted: finished by the next, with the coins that were tossed for them."""
 
 import copy
+import itertools
 import pickle
-import sys
 import threading
 
 import numpy as np
@@ -10,10 +10,11 @@ import pytest
 
 import expunge.engine
 from expunge.checks import _state, _state_names, compare
-from expunge.engine import chance_of_replay
+from expunge.engine import Change, chance_of_replay
 from expunge.errors import BadRecords
 from expunge.estimators import LinearRegression, LogisticRegression
 from expunge.records import Replace
+from toys import interrupted
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4)) * 0.4
@@ -25,45 +26,38 @@ def assert_sound(model):
     assert report.ok, report.problems
 
 
-def interrupting(*lines):
-    """A trace function that presses Ctrl-C at these lines of Expunge, counted from the start."""
-    count = [0]
-
-    def trace(frame, event, arg):
-        if "expunge" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            count[0] += 1
-            if count[0] in lines:
-                raise KeyboardInterrupt
-        return trace
-
-    return trace, count
-
-
-def served_under(trace, model, ids):
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        model.unlearn(ids)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-
-
 @pytest.mark.parametrize("schedule", ["scattered", "shuffled"])
 def test_ctrl_c_at_any_line_leaves_a_sound_model_that_goes_on(schedule):
     base = LogisticRegression(rho=1.0, batch=15, schedule=schedule).fit(X, Y)
-    trace, count = interrupting()
-    served_under(trace, copy.deepcopy(base), [7])
-    for line in range(1, count[0] + 1, 3):
+    for line in itertools.count():
         model = copy.deepcopy(base)
-        served_under(interrupting(line, line + 25)[0], model, [7])  # impatient: twice
+        done = interrupted(lambda model=model: model.unlearn([7]), line)
         assert_sound(model)
         assert model.n_records_ in (59, 60)
         model.unlearn([8])
         assert_sound(model)
+        if done:
+            break
+    assert line > 300
+
+
+def test_ctrl_c_twice_during_a_commit_is_made_up_for(monkeypatch):
+    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    write, calls = Change._write, []
+
+    def twice(self):
+        calls.append(self)
+        if len(calls) <= 2:
+            raise KeyboardInterrupt
+        write(self)
+
+    monkeypatch.setattr(Change, "_write", twice)
+    with pytest.raises(KeyboardInterrupt):
+        model.unlearn(3)
+    assert model.n_records_ == 60
+    model.unlearn(4)
+    assert model.n_records_ == 58
+    assert_sound(model)
 
 
 def replays_fail(monkeypatch, failing):

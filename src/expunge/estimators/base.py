@@ -295,7 +295,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
 
     def _serve(self, request: Request) -> Outcome:
-        with _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
+        with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
             return self._keeper.serve(request, rng, self._publish)
 
     def _derive(self) -> tuple[Array, Any]:
