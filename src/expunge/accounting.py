@@ -19,6 +19,9 @@ from expunge.mechanisms import BinaryTree, Mechanism
 from expunge.schedules import Schedule
 from expunge.types import Array, Ints
 
+FOREVER = 2**60
+"""More records than there will be: noise of the anytime tree that is planned for so many is planned for any number."""
+
 
 def sigma_for(rho: float, distance: float = 1.0) -> float:
     """Return the σ at which a shift of norm ``distance`` replays with probability ρ.
@@ -68,8 +71,9 @@ def worst_case_rho(
 ) -> float:
     """Return ρ for a learner: the probability that the least favourable deletion of one subject replays.
 
-    ``records`` is needed where the number of steps follows it (`Shuffled`, `Arrival`). A subject with several
-    records there touches that many steps, and each counts.
+    ``records`` is needed where the number of steps follows it (`Shuffled`, `Arrival`): give the largest number there
+    will be, or `FOREVER` with the tree's anytime shares. A subject with several records there touches that many
+    steps, and each counts.
     """
     if coupling not in COUPLINGS:
         raise BadPlan(f"coupling={coupling!r}: use one of {', '.join(COUPLINGS)}.")
@@ -78,21 +82,27 @@ def worst_case_rho(
     steps = schedule.steps(records)
     if steps == 0:
         return 0.0
-    visits = _visits(schedule, steps)
+    once = not schedule.touches_everyone and schedule.place(steps - 1) == steps - 1
+    rounds = 1 if once else _visits(schedule, steps).shape[1]
     if sigma == 0.0:
-        return 1.0 - (1.0 - schedule.rate) ** visits.shape[1]
+        return 1.0 - (1.0 - schedule.rate) ** rounds
     several = records_per_subject if schedule.ordered else 1
     per_visit = sensitivity(schedule, bound, records_per_subject if several == 1 else 1) / sigma
     if coupling == "adaptive":
-        return _over_rounds(schedule.rate, visits.shape[1], lambda joined: replay_probability(per_visit * joined**0.5))
+        return _over_rounds(schedule.rate, rounds, lambda joined: replay_probability(per_visit * joined**0.5))
     if not mechanism.prefix:  # independent rows: the coins are independent too, and records of one step add up
-        once = replay_probability(per_visit * several)
-        return 1.0 - (1.0 - schedule.rate * once) ** visits.shape[1]
+        row = replay_probability(per_visit * several)
+        return 1.0 - (1.0 - schedule.rate * row) ** rounds
     if coupling == "sequential":
-        if isinstance(mechanism, BinaryTree) and visits.shape[1] == 1:
-            visits = visits[:1]  # its path has a node of every height, any other path has some of them
+        if isinstance(mechanism, BinaryTree) and once:
+            visits = np.zeros((1, 1), dtype=np.int64)  # the first path has a node of every height, any other some
+        else:
+            visits = _visits(schedule, steps)
         return max(_row_by_row(mechanism, place, steps, per_visit, schedule.rate, several) for place in visits)
-    total = schedule.rate * _erf_of(mechanism.column_norms(steps)[visits] * per_visit).sum(axis=1)
+    if once:
+        return min(1.0, several * schedule.rate * replay_probability(mechanism.largest_norm(steps) * per_visit))
+    norms = mechanism.column_norms(steps)[_visits(schedule, steps)]
+    total = schedule.rate * _erf_of(norms * per_visit).sum(axis=1)
     return min(1.0, several * float(total.max()))
 
 
@@ -154,10 +164,9 @@ def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: floa
         rows = mechanism.column(step, steps).rows
         for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
             seen[row] = seen.get(row, 0) + 1
-    scales = mechanism.scales(steps)
 
     def rejects(row: int, count: int) -> float:
-        per_step = per_visit / scales.item(row)
+        per_step = per_visit / mechanism.scale_of(row)
         return _over_rounds(rate, count, lambda joined: replay_probability(per_step * joined))
 
     each = [rejects(row, count) for row, count in seen.items()]

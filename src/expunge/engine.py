@@ -20,7 +20,7 @@ from expunge.errors import BadPlan, BadRecords
 from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
-from expunge.reconcile import RECONCILIATIONS, Setting, Tail, Verdict, expectation, noiseless
+from expunge.reconcile import RECONCILIATIONS, Setting, Verdict, expectation, noiseless, with_tail
 from expunge.records import Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
@@ -340,13 +340,13 @@ def _decide(
     setting, after = _setting(learner, records, transcript, edit, rng)
     verdict = _reconcile(learner, records, setting, tally)
     replayed_from = verdict.first
-    if learner.schedule.ordered:
-        _add_tail(setting, verdict, transcript.steps, after)
+    running = with_tail(setting, verdict, transcript.steps, after) if learner.schedule.ordered else None
     staged = None
     if verdict.first is not None and verdict.first < after:
         assert verdict.noise is not None
         path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
-        running = _running_sum(transcript.sums, verdict, size) if prefix else np.zeros(size)
+        if running is None:
+            running = setting.since(-1, verdict.first, verdict.sums)[1]
         asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch)
         staged = _serve(asking, learner, records, tally)
     outcome = Outcome(
@@ -354,38 +354,6 @@ def _decide(
         time.perf_counter() - began, _probability(learner, verdict.probabilities),
     )  # fmt: skip
     return Change(records, transcript, edit, after, verdict.sums, staged, outcome)
-
-
-def _new_sums(sums: Rows, verdict: Verdict, stop: int) -> Array:
-    rows = sums[:stop].copy()
-    for step, row in verdict.sums.items():
-        if step < stop:
-            rows[step] = row
-    return rows
-
-
-def _running_sum(sums: Rows, verdict: Verdict, size: int) -> Array:
-    """Return the sum of the rows before the first replayed one, added up in the order of learning."""
-    assert verdict.first is not None
-    if verdict.first == 0:
-        return np.zeros(size)
-    rows = _new_sums(sums, verdict, verdict.first)
-    return np.asarray(np.cumsum(rows, axis=0)[-1])
-
-
-def _add_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> None:
-    """Let the rows from the horizon on be recomputed, whatever was decided about the earlier ones."""
-    horizon, size = setting.horizon, setting.sums.shape[1]
-    old = setting.noise(min(before, horizon + 1))
-    xi = None
-    if len(old) > horizon:
-        xi = old[horizon] - setting.mechanism.carry(old, horizon)
-    first = horizon if verdict.first is None else verdict.first
-    history = np.zeros((after, size))
-    sums = _new_sums(setting.sums, verdict, first)
-    history[:first] = setting.answers[:first] - (np.cumsum(sums, axis=0) if setting.mechanism.prefix else sums)
-    verdict.noise = Tail(setting, verdict.noise, history, xi)
-    verdict.first = first
 
 
 def _probability(learner: Learner, each: list[float]) -> float:

@@ -17,6 +17,8 @@ from expunge.engine import Change, Outcome, Verification, chance_of_replay, deci
 from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
 from expunge.records import Request
+from expunge.selectors import Running
+from expunge.types import Array
 
 
 class Keeper:
@@ -30,6 +32,7 @@ class Keeper:
         """How many requests were begun, where a fixed seed needs to know."""
         self._pending: tuple[Request, Any] | None = None
         self._decided: Change | None = None
+        self._running = Running(learner.selector)
         self.lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -69,6 +72,8 @@ class Keeper:
 
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
         moved = decided.staged is not None or decided.begun or decided.steps != self.transcript.steps
+        first = decided.steps if decided.staged is None else decided.staged.first
+        self._running.cut(min(first, decided.steps) + 1)
         try:
             if not decided.finished:
                 decided.commit()
@@ -78,6 +83,10 @@ class Keeper:
                     publish()
                 self._decided = self._pending = None
         return decided.outcome
+
+    def model(self) -> Array:
+        """Return the model that the learner's selector makes of the iterates."""
+        return self._running.model(self.transcript.path)
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Re-derive what can be, once everything is finished."""

@@ -17,7 +17,7 @@ from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
 from expunge.records import Query, Records, Share
 from expunge.rows import Path, Rows
 from expunge.schedules import Everyone, Schedule, Shuffled
-from expunge.selectors import SELECTORS
+from expunge.selectors import SELECTORS, select
 from expunge.types import Array
 
 
@@ -98,5 +98,4 @@ class Transcript:
 
     def model(self, learner: Learner) -> Array:
         """Return the model that the learner's selector makes of the iterates."""
-        select = SELECTORS[learner.selector] if isinstance(learner.selector, str) else learner.selector
-        return select(self.path)
+        return select(learner.selector, self.path)

@@ -7,6 +7,7 @@ themselves). The noise on the answers is ``N = B ξ``, and a change of step τ b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -20,6 +21,7 @@ from expunge.errors import BadPlan
 from expunge.types import Array, Ints
 
 TABLE_LIMIT = 2048  # a table of steps² numbers, 32 megabytes at most
+EXACT_LIMIT = 2**16  # up to here κ of the square root is summed up, beyond it its expansion is exact to 1e-11
 DENSE_LIMIT = 128  # below this many steps a product with the matrix beats an FFT
 
 
@@ -48,11 +50,17 @@ class Mechanism(Protocol):
     def scales(self, steps: int) -> Array:
         """Return the standard deviation of each row of ξ, in units of σ."""
 
+    def scale_of(self, step: int) -> float:
+        """Return that of one row."""
+
     def column(self, step: int, steps: int) -> Column:
         """Return column ``step`` of C, cut off after ``steps`` rows."""
 
     def column_norms(self, steps: int) -> Array:
         """Return |column / scales| for every column of C."""
+
+    def largest_norm(self, steps: int) -> float:
+        """Return κ, the largest of them, at a cost that does not grow with the steps."""
 
     def color(self, xi: Array) -> Array:
         """Return N = B ξ."""
@@ -63,8 +71,17 @@ class Mechanism(Protocol):
     def pull(self, step: int, steps: int) -> Array:
         """Return B⁻ᵀ probe of column ``step``: its product with N is what the coin of that step looks at."""
 
-    def carry(self, noise: Array, step: int) -> Array:
-        """Return what the rows before ``step`` contribute to row ``step`` of N: N[step] = carry + ξ[step]."""
+    def reach(self, step: int) -> int:
+        """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts anew.
+
+        A row with a reach of at least 0 is a difference from that row: N[step] - N[reach] does not know the sums before.
+        """
+
+    def carry(self, noise: Array, step: int, first: int = 0) -> Array:
+        """Return what the rows before ``step`` contribute to row ``step`` of N: N[step] = carry + ξ[step].
+
+        ``noise`` holds the rows from ``first`` on; that must not lie behind the row's reach.
+        """
 
 
 def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, rng: np.random.Generator) -> Array:
@@ -167,6 +184,10 @@ class BinaryTree:
         by_height = np.array([self.scale(h) for h in range(max(steps, 1).bit_length())])
         return by_height[_heights(steps)]
 
+    def scale_of(self, step: int) -> float:
+        """Return the noise of the node that is complete after ``step``, in units of σ."""
+        return self.scale(lowbit(step + 1).bit_length() - 1)
+
     def path(self, step: int, steps: int) -> list[int]:
         """Return the nodes that cover ``step``, in order of completion; at most ⌊log₂ steps⌋ + 1 of them."""
         nodes = []
@@ -182,7 +203,7 @@ class BinaryTree:
         weights = np.ones(len(rows))
         if self.shares == "uniform":
             return Column(np.array(rows, dtype=np.int64), weights, weights, len(rows) ** 0.5)
-        inverse = np.array([self.scale(lowbit(r + 1).bit_length() - 1) for r in rows]) ** -1.0
+        inverse = np.array([self.scale_of(r) for r in rows]) ** -1.0
         return Column(
             np.array(rows, dtype=np.int64),
             weights,
@@ -198,6 +219,14 @@ class BinaryTree:
             above = end + lowbit(end)
             squares[end - 1] = node[end - 1] + (squares[above - 1] if above <= steps else 0.0)
         return np.sqrt(squares)
+
+    def largest_norm(self, steps: int) -> float:
+        """Return the norm of the first column: its path has a node of every height, any other some of them.
+
+        >>> round(BinaryTree("anytime").largest_norm(2**60), 3), round((np.pi**2 / 6) ** 0.5, 3)
+        (1.276, 1.283)
+        """
+        return math.sqrt(math.fsum(self.scale(h) ** -2.0 for h in range(steps.bit_length())))
 
     def color(self, xi: Array) -> Array:
         """Return N, row by row N_t = N_{t - lowbit(t)} + ξ_t, one vector operation a height."""
@@ -223,11 +252,14 @@ class BinaryTree:
         np.subtract.at(pulled, before[before > 0] - 1, column.probe[before > 0])
         return pulled
 
-    def carry(self, noise: Array, step: int) -> Array:
+    def reach(self, step: int) -> int:
+        """Return the node t - lowbit(t), or -1 if there is none."""
+        return step - lowbit(step + 1)
+
+    def carry(self, noise: Array, step: int, first: int = 0) -> Array:
         """Return N_{t - lowbit(t)}."""
-        t = step + 1
-        before = t - lowbit(t)
-        return noise[before - 1] if before else np.zeros(noise.shape[1:])
+        before = self.reach(step)
+        return noise[before - first] if before >= 0 else np.zeros(noise.shape[1:])
 
     # The operations of the paper's appendix, on the nodes themselves.
 
@@ -263,17 +295,25 @@ class BinaryTree:
 
 
 @lru_cache(maxsize=16)
-def _root(length: int, fall: float) -> Array:
-    """Return 1, (1 - fall), (1 - fall)(1 - fall/2), …: the coefficients of (1 - x)^(fall - 1)."""
+def _longest_root(length: int, fall: float) -> Array:
     k = np.arange(1, length)
     coefficients = np.concatenate([[1.0], np.cumprod(1.0 - fall / k)])
     coefficients.setflags(write=False)
     return coefficients
 
 
+def _root(length: int, fall: float) -> Array:
+    """Return 1, (1 - fall), (1 - fall)(1 - fall/2), …: the coefficients of (1 - x)^(fall - 1)."""
+    return _longest_root(1 << length.bit_length(), fall)[:length]  # few lengths, for a number of steps that grows
+
+
 @lru_cache(maxsize=16)
+def _longest_root_norms(length: int) -> Array:
+    return np.sqrt(np.cumsum(_longest_root(length, 0.5) ** 2))
+
+
 def _root_norms(length: int) -> Array:
-    return np.sqrt(np.cumsum(_root(length, 0.5) ** 2))
+    return _longest_root_norms(1 << length.bit_length())[:length]
 
 
 @lru_cache(maxsize=16)
@@ -329,6 +369,10 @@ class SquareRoot:
         """Return ones: every row of ξ has standard deviation σ."""
         return np.ones(steps)
 
+    def scale_of(self, step: int) -> float:
+        """Return 1."""
+        return 1.0
+
     def column(self, step: int, steps: int) -> Column:
         """Return column ``step`` of C: the coefficients from the diagonal down."""
         weights = _root(steps, 0.5)[: steps - step]
@@ -337,6 +381,17 @@ class SquareRoot:
     def column_norms(self, steps: int) -> Array:
         """Return |column| for every step."""
         return _root_norms(steps)[::-1].copy() if steps else np.zeros(0)
+
+    def largest_norm(self, steps: int) -> float:
+        """Return the norm of the first column, which is the longest.
+
+        >>> [round(SquareRoot().largest_norm(2**k), 2) for k in (10, 20)]
+        [1.81, 2.34]
+        """
+        square = _root_norms(min(steps, EXACT_LIMIT)).item(-1) ** 2 if steps else 0.0
+        if steps > EXACT_LIMIT:  # c_k² = (1 - 1/4k + O(1/k²)) / πk
+            square += (math.log(steps / EXACT_LIMIT) + (1 / EXACT_LIMIT - 1 / steps) / 4.0) / math.pi
+        return math.sqrt(square)
 
     def color(self, xi: Array) -> Array:
         """Return N = B ξ, by one product or FFT."""
@@ -354,7 +409,11 @@ class SquareRoot:
         column[step:] = _root(steps, 0.5)[: steps - step]
         return _pulled(column)
 
-    def carry(self, noise: Array, step: int) -> Array:
+    def reach(self, step: int) -> int:
+        """Return -1: every row takes all earlier ones."""
+        return -1
+
+    def carry(self, noise: Array, step: int, first: int = 0) -> Array:
         """Return -Σ_{s < t} b_{t-s} N_s with b the coefficients of B⁻¹."""
         coefficients = _root(step + 1, 1.5)[1:]
         return np.asarray(-(coefficients[::-1] @ noise[:step]))
@@ -374,6 +433,10 @@ class Identity:
         """Return ones."""
         return np.ones(steps)
 
+    def scale_of(self, step: int) -> float:
+        """Return 1."""
+        return 1.0
+
     def column(self, step: int, steps: int) -> Column:
         """Return the unit column."""
         one = np.ones(1)
@@ -382,6 +445,10 @@ class Identity:
     def column_norms(self, steps: int) -> Array:
         """Return ones."""
         return np.ones(steps)
+
+    def largest_norm(self, steps: int) -> float:
+        """Return 1."""
+        return 1.0 if steps else 0.0
 
     def color(self, xi: Array) -> Array:
         """Return ξ."""
@@ -397,7 +464,11 @@ class Identity:
         pulled[step] = 1.0
         return pulled
 
-    def carry(self, noise: Array, step: int) -> Array:
+    def reach(self, step: int) -> int:
+        """Return the row before: nothing of it is taken."""
+        return step - 1
+
+    def carry(self, noise: Array, step: int, first: int = 0) -> Array:
         """Return zero: no row depends on earlier ones."""
         return np.zeros(noise.shape[1:])
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from expunge.accounting import noise_for
+from expunge.accounting import FOREVER, noise_for
 from expunge.domains import Ball, Domain, Everywhere, L1Ball
 from expunge.errors import BadPlan
 from expunge.learner import Learner
@@ -28,7 +28,7 @@ from expunge.types import Array
 Solver = Literal["dual_averaging", "frank_wolfe"]
 Region = Literal["everywhere", "l2", "l1"]
 When = Literal["scattered", "shuffled", "arrival"]
-Noise = Literal["sqrt", "tree"]
+Noise = Literal["sqrt", "tree", "anytime", "halving"]
 Coupling = Literal["joint", "sequential"]
 Selected = Literal["tail", "average", "last"]
 
@@ -41,6 +41,8 @@ MOST_NUMBERS = 2**20
 """A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
+SIZE_CLASS = 4
+"""A plan is for numbers of records up to this factor above and below the one that was planned for."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Plan:
     ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
     (after the random projection, if ``projected``); ``steps`` and ``batch`` how many steps an epoch has, and how many
     records a step is expected to have; ``bound`` the largest norm of a contribution; ``sigma`` the standard deviation
-    of the noise.
+    of the noise; ``horizon`` up to how many records ρ holds with it. With ``anytime``, ``step_size`` is that of the
+    first step, and falls with the square root of their number.
     """
 
     loss: Loss
@@ -76,6 +79,12 @@ class Plan:
     clip: float | None
     alpha: float
     records_per_subject: int
+    horizon: int
+    anytime: bool
+
+    def covers(self, records: int) -> bool:
+        """Say whether a number of records is of the size that was planned for: up to 4 times as many, or as few."""
+        return self.records <= SIZE_CLASS * records and records <= SIZE_CLASS * self.records
 
     @property
     def parameters(self) -> int:
@@ -94,7 +103,7 @@ class Plan:
         if self.solver == "frank_wolfe":
             rule = FrankWolfe(np.zeros(size), domain, penalty)
         else:
-            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty)
+            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, self.anytime)
         return Learner(
             _schedule(self.schedule, self.steps, self.batch, self.epochs),
             _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain),
@@ -130,7 +139,13 @@ def _schedule(when: When, steps: int, batch: int, epochs: int) -> Schedule:
 
 
 def _mechanism(noise: Noise) -> Mechanism:
-    return BinaryTree() if noise == "tree" else SquareRoot()
+    match noise:
+        case "sqrt":
+            return SquareRoot()
+        case "tree":
+            return BinaryTree()
+        case _:
+            return BinaryTree(noise)
 
 
 def _query(
@@ -252,10 +267,10 @@ def _check_each(given: dict[str, Any]) -> None:
     if not isinstance(given["fit_intercept"], (bool, np.bool_)):
         raise BadPlan(f"fit_intercept={given['fit_intercept']!r}: give True or False.")
     check_positive("alpha", given["alpha"], zero=True)
-    for name, whole in (("steps", True), ("batch", True), ("epochs", True), ("radius", False)):
+    for name, whole in (("steps", True), ("batch", True), ("epochs", True), ("horizon", True), ("radius", False)):
         if given[name] is not None:
             check_positive(name, given[name], whole=whole)
-    if given["step_size"] not in (None, "paper"):
+    if given["step_size"] not in (None, "paper", "anytime"):
         check_positive("step_size", given["step_size"])
     clip, rho = given["clip"], given["rho"]
     if clip is not None:
@@ -271,6 +286,11 @@ def _check_together(given: dict[str, Any]) -> None:
         raise BadPlan(f"steps={steps} and batch={batch}: give one of them; the other follows.")
     if epochs is not None and epochs > 1 and given["schedule"] != "scattered":
         raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
+    if given["horizon"] is not None and given["schedule"] == "scattered":
+        raise BadPlan(
+            f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, so that ρ holds "
+            "for any number of records. Leave horizon out."
+        )
     if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
     if given["solver"] == "frank_wolfe" and given["domain"] == "everywhere":
@@ -315,14 +335,16 @@ def make_plan(
     domain: Region | None = None,
     feature_norm: float = 1.0,
     fit_intercept: bool = True,
-    step_size: float | Literal["paper"] | None = None,
+    step_size: float | Literal["paper", "anytime"] | None = None,
     selector: Selected = "tail",
     records_per_subject: int = 1,
+    horizon: int | None = None,
 ) -> Plan:
     """Fill in every default and check that the choices go together.
 
     ``radius`` is about how far from 0 the best parameters may lie: steps are made for it, and it bounds the domain
-    if there is one. By default it lets scores become about as large as ``scores``.
+    if there is one. By default it lets scores become about as large as ``scores``. ``horizon`` is up to how many records
+    ρ must hold where their number decides that of the steps; by default the size class, or with anytime noise any.
 
     >>> from expunge.losses import Logistic
     >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)
@@ -352,19 +374,26 @@ def make_plan(
     radius = scores / feature_norm if radius is None else float(radius)
     domain = domain or ("l2" if solver == "frank_wolfe" else "everywhere")
 
+    if horizon is None:
+        horizon = FOREVER if schedule == "scattered" or mechanism in ("anytime", "halving") else SIZE_CLASS * n
+    elif horizon < n:
+        raise BadPlan(f"horizon={horizon}: give at least the number of records that is planned for, {n}.")
     drawn = _schedule(schedule, steps, batch, epochs)
     noise = _mechanism(mechanism)
     query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius))
     sigma = noise_for(
-        rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=n,
+        rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=horizon,
         records_per_subject=records_per_subject,
     )  # fmt: skip
-    if step_size is None:
+    anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
+    if anytime:
+        step_size = radius / (query.bound * math.sqrt(batch))
+    elif step_size is None:
         step_size = radius / (query.bound * math.sqrt(n * epochs))
     elif step_size == "paper":
         step_size = paper_step_size(n, rho, size, query.bound, radius)
     return Plan(
         loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
-        intercept, None if clip is None else float(clip), float(alpha), records_per_subject,
+        intercept, None if clip is None else float(clip), float(alpha), records_per_subject, horizon, anytime,
     )  # fmt: skip

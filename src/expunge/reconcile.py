@@ -7,7 +7,7 @@ stored path, ask what the edit changes, and toss the coins. Proofs: docs/guarant
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,8 +46,27 @@ class Setting:
 
     def noise(self, stop: int) -> Array:
         """Return the stored noise N = a - R P, rows below ``stop``."""
-        sums = self.sums[:stop]
-        return self.answers[:stop] - (np.cumsum(sums, axis=0) if self.mechanism.prefix else sums)
+        return self.since(-1, stop)[0]
+
+    def since(self, base: int, stop: int, changed: Mapping[int, Array] | None = None) -> tuple[Array, Array]:
+        """Return the noise of the rows from ``base`` to ``stop``, less that of row ``base``, and the sum up to ``stop``.
+
+        The sum is counted from the answer of row ``base``, so that nothing before it is read; without noise it is then
+        the same to the last bit. A ``base`` of -1 is where all starts: noise and sum themselves. ``changed`` are sums
+        that are to take the place of the stored ones.
+        """
+        first = max(base, 0)
+        sums = self.sums[first:stop].copy()
+        for step, row in (changed or {}).items():
+            if first <= step < stop:
+                sums[step - first] = row
+        answers = self.answers[first:stop]
+        if not self.mechanism.prefix:
+            return answers - sums, np.zeros(sums.shape[1])
+        if base >= 0:
+            sums[0] = answers[0]
+        running = np.cumsum(sums, axis=0, out=sums)
+        return answers - running, running[-1].copy() if len(running) else np.zeros(sums.shape[1])
 
     def ask(self, step: int) -> Ask:
         """Ask for what the edit changes of a step along the stored path, and (if it must be) the new sum."""
@@ -379,8 +398,9 @@ class Tail:
 
     setting: Setting
     inner: NoiseSource | None
+    first: int
     history: Array
-    """The new noise; rows below the first replayed one are filled in."""
+    """The new noise from row ``first`` on; rows below the first recomputed one are filled in."""
     xi_at_horizon: Array | None
 
     def wants_shift(self, step: int) -> bool:
@@ -389,19 +409,42 @@ class Tail:
 
     def row(self, step: int, shift: Total | None) -> Array:
         """Return the row, and remember it for the rows that continue it."""
-        setting = self.setting
+        setting, row = self.setting, step - self.first
         if step < setting.horizon:
             assert self.inner is not None
-            self.history[step] = self.inner.row(step, shift)
+            self.history[row] = self.inner.row(step, shift)
         elif setting.sigma == 0.0:
-            self.history[step] = 0.0
+            self.history[row] = 0.0
         else:
             xi = self.xi_at_horizon
             if xi is None or step > setting.horizon:
-                scale = setting.sigma * setting.mechanism.scales(step + 1).item(step)
+                scale = setting.sigma * setting.mechanism.scale_of(step)
                 xi = np.asarray(scale * setting.rng.standard_normal(self.history.shape[1]))
-            self.history[step] = setting.mechanism.carry(self.history, step) + xi
-        return self.history[step]
+            self.history[row] = setting.mechanism.carry(self.history, step, self.first) + xi
+        return self.history[row]
+
+
+def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Array:
+    """Let the rows from the horizon on be recomputed, whatever was decided about the earlier ones.
+
+    Return the sum up to the first recomputed row. If the earlier ones are kept, only rows that the new ones continue
+    are read: an append to a tree costs the same however long it is.
+    """
+    horizon, mechanism = setting.horizon, setting.mechanism
+    base = -1
+    if verdict.first is None:
+        base = horizon - 1 if setting.sigma == 0.0 else min([horizon - 1, *map(mechanism.reach, range(horizon, after))])
+    xi = None
+    if setting.sigma > 0.0 and horizon < min(before, after):
+        old = setting.since(base, horizon + 1)[0]
+        xi = old[-1] - mechanism.carry(old, horizon, max(base, 0))
+    verdict.first = horizon if verdict.first is None else verdict.first
+    known, running = setting.since(base, verdict.first, verdict.sums)
+    first = max(base, 0)
+    history = np.zeros((after - first, setting.sums.shape[1]))
+    history[: len(known)] = known
+    verdict.noise = Tail(setting, verdict.noise, first, history, xi)
+    return running
 
 
 RECONCILIATIONS: dict[str, Callable[[Setting], Reconciliation]] = {

@@ -61,12 +61,21 @@ class ArrayRows:
     'row 2, column 1: bit 62 is flipped'
     """
 
-    __slots__ = ("_checksum", "_unfinished", "array")
+    __slots__ = ("_buffer", "_checksum", "_unfinished", "array")
 
     def __init__(self, array: Array) -> None:
-        self.array = np.ascontiguousarray(array)
+        self._buffer = self.array = np.ascontiguousarray(array)
         self._unfinished: tuple[int, Array, int] | None = None
         self._checksum = self._sum(0, _halves(self.array))
+
+    def __getstate__(self) -> tuple[Array, int]:
+        self._finish()
+        return self.array, self._checksum
+
+    def __setstate__(self, state: tuple[Array, int]) -> None:
+        self.array, self._checksum = state
+        self._buffer = self.array = np.ascontiguousarray(self.array)
+        self._unfinished = None
 
     def _sum(self, start: int, halves: Keys) -> int:
         """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``."""
@@ -81,7 +90,7 @@ class ArrayRows:
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return self.array.nbytes
+        return self._buffer.nbytes
 
     def __getitem__(self, rows: Any) -> Array:
         return self.array[rows]
@@ -107,13 +116,18 @@ class ArrayRows:
             self._unfinished = None
 
     def resize(self, steps: int) -> None:
-        """Drop rows at the end (overwriting them first) or add rows of zeros."""
+        """Drop rows at the end (overwriting them first) or add rows of zeros; room for some more is kept ready."""
         have, width = self.array.shape
         if steps < have:
             self.write(steps, np.zeros((have - steps, width)))
-            self.array = self.array[:steps].copy()
-        elif steps > have:
-            self.array = np.concatenate([self.array, np.zeros((steps - have, width))])
+        room = len(self._buffer)
+        if steps > room or 2 * steps + 64 < room:
+            buffer = np.zeros((steps + steps // 4 if steps > room else steps, width))
+            kept = min(have, steps)
+            buffer[:kept] = self.array[:kept]
+            self._buffer[...] = 0.0
+            self._buffer = buffer
+        self.array = self._buffer[:steps]
 
     def damage(self) -> str | None:
         """Name the bit that was flipped, or say that more than one was."""
@@ -161,6 +175,15 @@ class Path:
             return self.stored[position - 1]
         assert self.staged is not None
         return np.asarray(self.staged[position - 1 - self.first])
+
+    def rows(self, first: int) -> Array:
+        """Return the iterates from ``path[first]`` on, one a row."""
+        parts = [self.start[None]] if first == 0 else []
+        if self.stored is not None:
+            parts.append(self.stored[max(first - 1, 0) : min(self.first, self.made)])
+        if self.staged is not None:
+            parts.append(self.staged[max(first - 1 - self.first, 0) : self.made - self.first])
+        return np.concatenate(parts) if parts else np.zeros((0, self.start.size))
 
     def append(self, iterate: Array) -> None:
         """Take one step further; the caller has staged the iterate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,25 +17,30 @@ class DualAveraging:
     """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started.
 
     ``penalty`` is what a step adds to the weight of an L2 penalty |w|²/2, a number or one for each parameter: it
-    shrinks w, which costs no noise.
+    shrinks w, which costs no noise. With ``anytime`` the step size η is divided by √t after t steps: it then does not
+    depend on how many steps there will be.
     """
 
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
     penalty: float | Array | None = None
+    anytime: bool = False
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
-        moved = self.step_size * answer
+        step_size = self.step_size / math.sqrt(step + 1) if self.anytime else self.step_size
+        moved = step_size * answer
         if self.penalty is not None:
-            moved = moved / (1.0 + self.step_size * (step + 1) * self.penalty)
+            moved = moved / (1.0 + step_size * (step + 1) * self.penalty)
         return self.domain.project(self.start - moved)
 
 
 @dataclass(frozen=True, eq=False)
 class FrankWolfe:
     """w ← w + (v - w)/(t+1), where v minimises ⟨a, v⟩ over the domain: mixes of corners, never a projection.
+
+    Its steps do not depend on how many there will be.
 
     ``penalty`` as in `DualAveraging`; its gradient is added to the answer.
     """

@@ -128,7 +128,7 @@ class Scattered:
 
     def steps(self, count: int) -> int:
         """Return places times epochs."""
-        return self.places * self.epochs
+        return int(self.places * self.epochs)
 
     def place(self, step: int) -> int:
         """Return the step's number within its epoch."""
@@ -239,7 +239,7 @@ class _Ordered:
 
     def steps(self, count: int) -> int:
         """Return ⌈count / batch⌉."""
-        return -(-count // self.batch)
+        return int(-(-count // self.batch))
 
     def place(self, step: int) -> int:
         """Return the step itself."""

@@ -12,21 +12,74 @@ from expunge.types import Array
 Selector = Callable[[Path], Array]
 
 
-def _mean(path: Path, first: int) -> Array:
-    total = np.zeros_like(path[-1], dtype=float)
-    for position in range(first, len(path)):
-        total += path[position]
-    return np.asarray(total / (len(path) - first))
+class Running:
+    """A selected model, kept up to date at a cost of the iterates that have changed, however many there are.
+
+    For the averages it keeps the running sums of the iterates. They follow from the iterates to the last bit.
+
+    >>> path = Path(np.zeros(1), None, 0, np.array([[1.0], [2.0], [3.0]]))
+    >>> path.made = 3
+    >>> running = Running("average")
+    >>> running.model(path).tolist(), tail_average(path).tolist()
+    ([1.5], [2.5])
+    """
+
+    __slots__ = ("_made", "_sums", "_used", "selector")
+
+    def __init__(self, selector: str | Selector) -> None:
+        self.selector = selector
+        self._sums: Array = np.zeros((0, 0))
+        self._made = 0  # how many rows of it are right
+        self._used = 0  # how many are not blank
+
+    def cut(self, iterates: int) -> None:
+        """Forget what came after the first ``iterates`` (the start is one of them): they are about to change."""
+        self._made = min(self._made, iterates)
+        self._sums[self._made : self._used] = 0.0
+        self._used = self._made
+
+    def model(self, path: Path) -> Array:
+        """Return the model of a path; all that has changed since the last call must have been `cut` off."""
+        if self.selector not in _AVERAGED:
+            return select(self.selector, path)
+        have, length = self._made, len(path)
+        self._reserve(length, path.start.size)
+        if have < length:
+            self._used = length
+            self._sums[have:length] = running_sums(path, have, self._sums[have - 1] if have else None)
+            self._made = length
+        return _mean(self._sums, length, _AVERAGED[self.selector](length))
+
+    def _reserve(self, length: int, width: int) -> None:
+        room = len(self._sums)
+        if length > room or 2 * length + 64 < room:
+            sums = np.zeros((length + length // 4 if length > room else length, width))
+            if self._made:
+                sums[: self._made] = self._sums[: self._made]
+            self._sums = sums
+
+
+def running_sums(path: Path, first: int = 0, before: Array | None = None) -> Array:
+    """Return the sums of the iterates up to each from ``first`` on; ``before`` is the sum up to there."""
+    rows = path.rows(first)
+    if before is None:
+        return np.cumsum(rows, axis=0)
+    return np.cumsum(np.concatenate([before[None], rows]), axis=0)[1:]
+
+
+def _mean(sums: Array, stop: int, first: int) -> Array:
+    total = sums[stop - 1]
+    return np.asarray((total - sums[first - 1] if first else total) / (stop - first))
 
 
 def tail_average(path: Path) -> Array:
     """Return the mean of the last half of the iterates."""
-    return _mean(path, len(path) // 2)
+    return _mean(running_sums(path), len(path), len(path) // 2)
 
 
 def average(path: Path) -> Array:
     """Return the mean of all iterates."""
-    return _mean(path, 0)
+    return _mean(running_sums(path), len(path), 0)
 
 
 def last(path: Path) -> Array:
@@ -34,4 +87,12 @@ def last(path: Path) -> Array:
     return path[-1].copy()
 
 
+_AVERAGED: dict[object, Callable[[int], int]] = {"tail": lambda length: length // 2, "average": lambda length: 0}
+"""Where averages begin, by the number of iterates."""
+
 SELECTORS: dict[str, Selector] = {"tail": tail_average, "average": average, "last": last}
+
+
+def select(selector: str | Selector, path: Path) -> Array:
+    """Return the model that a selector, or a name of one, makes of a path."""
+    return SELECTORS[selector](path) if isinstance(selector, str) else selector(path)

@@ -124,7 +124,7 @@ def test_the_noise_is_what_the_planned_rho_needs(schedule, noise, people):
     learner = plan.learner
     told = worst_case_rho(
         plan.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
-        records=plan.records, records_per_subject=people,
+        records=plan.horizon, records_per_subject=people,
     )  # fmt: skip
     assert told == pytest.approx(0.2, rel=1e-9)
     assert learner.query.bound == plan.bound

@@ -190,9 +190,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """
         self._need_fit()
         found = self._keeper.verify(self._publish, tolerance)
+        fresh = self._derive(self._keeper.transcript.model(self.plan_.learner))
         stale = [
             f"{name}: does not fit the transcript"
-            for name, mine, derived in zip(("coef_", "intercept_"), self._published, self._derive(), strict=True)
+            for name, mine, derived in zip(("coef_", "intercept_"), self._published, fresh, strict=True)
             if not np.array_equal(mine, derived)
         ]
         return replace(found, problems=(*found.problems, *stale))
@@ -298,15 +299,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
             return self._keeper.serve(request, rng, self._publish)
 
-    def _derive(self) -> tuple[Array, Any]:
-        """Return the coefficients that follow from the transcript."""
-        weights, intercepts = self.plan_.coefficients(self._keeper.transcript.model(self.plan_.learner))
+    def _derive(self, model: Array) -> tuple[Array, Any]:
+        """Return the coefficients of a model's parameters."""
+        weights, intercepts = self.plan_.coefficients(model)
         if self._projection is not None:
             weights = np.asarray(weights @ self._projection.components_)
         return self._coefficients(np.ascontiguousarray(weights), intercepts)
 
     def _publish(self) -> None:
-        self._published = self._derive()  # in one go: other threads may be predicting
+        self._published = self._derive(self._keeper.model())  # in one go: other threads may be predicting
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two models must not share records
