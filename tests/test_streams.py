@@ -1,5 +1,6 @@
 """Streams: what an insertion reads, what it leaves alone, and parameters that do not know how long they will last."""
 
+import itertools
 import math
 
 import numpy as np
@@ -179,7 +180,7 @@ def test_anytime_noise_keeps_rho_however_long_the_stream_grows(coupling):
     told = [
         worst_case_rho(sigma, Arrival(1), tree, bound=1.0, records=2**k, coupling=coupling) for k in range(1, 60, 6)
     ]
-    assert all(one <= other for one, other in zip(told, told[1:], strict=False))
+    assert all(one <= other for one, other in itertools.pairwise(told))
     assert told[-1] <= 0.1
 
 
@@ -225,7 +226,7 @@ def noise_at_the_end(mechanism, steps):
 
 
 def test_halving_shares_drown_the_sum_in_noise_and_anytime_shares_do_not():
-    """The paper's shares: at n = 2^k - 1 records the noise is as large as n; with ours it grows like a power of log n."""
+    """With the paper's shares the noise on n = 2^k - 1 records is as large as n; with ours it grows like log n^1.5."""
     for k in (10, 20):
         steps = 2**k - 1
         assert noise_at_the_end(BinaryTree("halving"), steps) > steps

@@ -74,7 +74,7 @@ class Mechanism(Protocol):
     def reach(self, step: int) -> int:
         """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts anew.
 
-        A row with a reach of at least 0 is a difference from that row: N[step] - N[reach] does not know the sums before.
+        With a reach of at least 0, N[step] - N[reach] does not depend on rows before that one.
         """
 
     def carry(self, noise: Array, step: int, first: int = 0) -> Array:

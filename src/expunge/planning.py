@@ -288,7 +288,7 @@ def _check_together(given: dict[str, Any]) -> None:
         raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
     if given["horizon"] is not None and given["schedule"] == "scattered":
         raise BadPlan(
-            f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, so that ρ holds "
+            f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, and ρ holds "
             "for any number of records. Leave horizon out."
         )
     if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
@@ -343,8 +343,9 @@ def make_plan(
     """Fill in every default and check that the choices go together.
 
     ``radius`` is about how far from 0 the best parameters may lie: steps are made for it, and it bounds the domain
-    if there is one. By default it lets scores become about as large as ``scores``. ``horizon`` is up to how many records
-    ρ must hold where their number decides that of the steps; by default the size class, or with anytime noise any.
+    if there is one. By default it lets scores become about as large as ``scores``. ``horizon`` says up to how many
+    records ρ must hold where their number decides that of the steps; by default up to the end of the size class, or,
+    with anytime noise, for any number.
 
     >>> from expunge.losses import Logistic
     >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)

@@ -49,7 +49,7 @@ class Setting:
         return self.since(-1, stop)[0]
 
     def since(self, base: int, stop: int, changed: Mapping[int, Array] | None = None) -> tuple[Array, Array]:
-        """Return the noise of the rows from ``base`` to ``stop``, less that of row ``base``, and the sum up to ``stop``.
+        """Return the noise of the rows from ``base`` on, less that of row ``base``, and the sum of all below ``stop``.
 
         The sum is counted from the answer of row ``base``, so that nothing before it is read; without noise it is then
         the same to the last bit. A ``base`` of -1 is where all starts: noise and sum themselves. ``changed`` are sums
