@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class ExpungeError(Exception):
     """Anything that Expunge refuses to do."""
@@ -31,3 +34,15 @@ class BadIterate(ExpungeError, ValueError):
 
 class BadPlan(ExpungeError, ValueError):
     """Hyper-parameters that are out of range or cannot go together."""
+
+
+class SizeWarning(UserWarning):
+    """The number of records has left the range that the plan was made for."""
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, pointing at the line outside of Expunge that asked for it."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "expunge":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -24,11 +24,13 @@ from expunge.types import Array
 class Keeper:
     """Owns records and transcript, and changes them by whole requests only; safe to share between threads."""
 
-    def __init__(self, learner: Learner, records: MemoryRecords, transcript: Transcript, counts: bool) -> None:
+    def __init__(
+        self, learner: Learner, records: MemoryRecords, transcript: Transcript, counts: bool, begun: int = 0
+    ) -> None:
         self.learner = learner
         self.records = records
         self.transcript = transcript
-        self.begun = 0 if counts else None
+        self.begun = begun if counts else None
         """How many requests were begun, where a fixed seed needs to know."""
         self._pending: tuple[Request, Any] | None = None
         self._decided: Change | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.columns import overwrite, rows_in
+from expunge.columns import overwrite, rows_in, stack
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hash_one, hashes
@@ -132,6 +132,17 @@ class MemoryRecords:
     def _packed_positions(self) -> Ints:
         places, slots = self.positions()
         return (places << SLOT_BITS) | slots
+
+    def copy(self) -> MemoryRecords:
+        """Return the records, with the same ids and subjects, not laid out yet; for `Arrival` in the stored order."""
+        self._refuse_staged()
+        places = np.flatnonzero(self.shelves.lengths).tolist()
+        blocks = [self.shelves.block(place) for place in places]
+        columns = [stack([empty, *(block[k] for block in blocks)]) for k, empty in enumerate(self._model)]
+        subjects = columns[self._width + 1] if self.has_subjects else None
+        copied = MemoryRecords(columns[: self._width], columns[self._width], subjects)
+        copied._next_id = self._next_id
+        return copied
 
     def audit(self) -> list[str]:
         """Name every record that an index and the shelves do not agree on."""

@@ -82,9 +82,15 @@ class Plan:
     horizon: int
     anytime: bool
 
+    @property
+    def size_class(self) -> tuple[int, int]:
+        """From how few to how many records the plan is good for: a quarter of those planned for, and four times."""
+        return -(-self.records // SIZE_CLASS), self.records * SIZE_CLASS
+
     def covers(self, records: int) -> bool:
-        """Say whether a number of records is of the size that was planned for: up to 4 times as many, or as few."""
-        return self.records <= SIZE_CLASS * records and records <= SIZE_CLASS * self.records
+        """Say whether the plan is good for a number of records."""
+        low, high = self.size_class
+        return low <= records <= high
 
     @property
     def parameters(self) -> int:

@@ -249,6 +249,7 @@ BAD = {
     "selector": ["best", None],
     "records_per_subject": [0, -1, 1.5, None],
     "expected_records": [0, -5, 2.5, np.nan, np.inf, "many", True],
+    "horizon": [0, -5, 2.5, np.nan, "long", True, 100_000],
     "random_state": [-1, 1.5, "seed"],
 }
 

@@ -19,8 +19,8 @@ from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.columns import is_sparse
-from expunge.engine import Outcome, Verification, learn
-from expunge.errors import BadPlan, BadRecords
+from expunge.engine import Outcome, Verification, learn, learn_with_outcome
+from expunge.errors import BadPlan, BadRecords, SizeWarning, warn_caller
 from expunge.intake import as_ids
 from expunge.keeper import Keeper
 from expunge.learner import Transcript
@@ -63,10 +63,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["paper"] | None = None,
+        step_size: float | Literal["paper", "anytime"] | None = None,
         selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
+        horizon: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.rho = rho
@@ -88,6 +89,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self.selector = selector
         self.records_per_subject = records_per_subject
         self.expected_records = expected_records
+        self.horizon = horizon
         self.random_state = random_state
 
     # --- what a subclass says ---
@@ -96,7 +98,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Return the loss; it may depend on parameters and declared classes, never on records."""
         raise NotImplementedError(f"{type(self).__name__}: override make_loss() and return a loss, see expunge.losses.")
 
-    def _meet_targets(self, y: AnyArray) -> None:
+    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
         """Fix, at the first fit, what must be known about targets."""
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
@@ -129,19 +131,25 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
         ``subjects`` says whose record each is; by default each is its own.
         """
+        with self._as_it_was():
+            self._fit(X, y, ids, subjects)
+        return self
+
+    @contextmanager
+    def _as_it_was(self) -> Iterator[None]:
+        """Leave the model as it was if a fit fails."""
         before = dict(self.__dict__)
         try:
-            self._fit(X, y, ids, subjects)
-        except BaseException:  # a fit that fails leaves the model as it was
+            yield
+        except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
 
-    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any) -> None:
+    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **_TABLE)
-        self._meet_targets(y)
-        self.plan_ = self._make_plan(X.shape[0], X.shape[1])
+        self._meet_targets(y, classes)
+        self.plan_ = self._make_plan(X.shape[0], X.shape[1], self.expected_records)
         self._refuse_crowds(subjects, None)
         with _randomness(self.random_state, 0) as rng:
             self._projection = _projection(self.plan_, X.shape[1], rng)
@@ -152,6 +160,38 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         counts = isinstance(self.random_state, (int, np.integer))
         self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
+
+    def _partial_fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> Self:
+        if "_keeper" in self.__dict__:
+            self.insert(X, y, ids, subjects)
+            return self
+        with self._as_it_was():
+            self._fit(X, y, ids, subjects, classes)
+        return self
+
+    def replan(self, expected_records: int | None = None) -> Outcome:
+        """Fit anew, to the records that there are now, with a plan for their number (or the one you expect).
+
+        It costs what a fit costs; the outcome tells the evaluations and seconds. Let it depend on the number of records
+        only: to fit anew because a model turned out badly, or a deletion replayed, is a bias.
+        """
+        self._need_fit()
+        if expected_records is not None:
+            check_positive("expected_records", expected_records, whole=True)
+        if self._projection is not None and self.n_components == "auto":
+            raise BadPlan(
+                "n_components='auto': the number of projections follows that of the records, which are kept projected. "
+                "Fit anew from the original records."
+            )
+        with self._keeper.lock, self._as_it_was():
+            request = (self._keeper.begun or 0) + 1
+            records = self._records.copy()
+            self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
+            with _randomness(self.random_state, request) as rng:
+                transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
+            self._keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
+            self._publish()
+        return outcome
 
     def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
         """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
@@ -257,9 +297,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             check_is_fitted(self)
         self._keeper.catch_up(self._publish)
 
-    def _make_plan(self, records: int, features: int) -> Plan:
+    def _make_plan(self, records: int, features: int, expected: int | None) -> Plan:
         loss = self.make_loss()
-        expected = self.expected_records
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         choices = {name: getattr(self, name) for name in _CHOICES}
@@ -297,7 +336,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _serve(self, request: Request) -> Outcome:
         with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
-            return self._keeper.serve(request, rng, self._publish)
+            before = self._records.count
+            outcome = self._keeper.serve(request, rng, self._publish)
+            now = self._records.count
+        if now and self.plan_.covers(before) and not self.plan_.covers(now):
+            warn_caller(_outgrown(self.plan_, now), SizeWarning)
+        return outcome
 
     def _derive(self, model: Array) -> tuple[Array, Any]:
         """Return the coefficients of a model's parameters."""
@@ -324,11 +368,20 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _outgrown(plan: Plan, records: int) -> str:
+    low, high = plan.size_class
+    exceeded = " and a deletion may replay more often than rho says" if records > plan.horizon else ""
+    return (
+        f"there are now {records:,} records, and the plan is for {low:,} to {high:,}: noise and step sizes no longer "
+        f"fit{exceeded}. replan() makes a new plan; it is a fresh fit, {records * plan.epochs:,} evaluations."
+    )
+
+
 _ROWS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": np.float64, "order": "C"}
 _TABLE: dict[str, Any] = {**_ROWS, "accept_large_sparse": True}
 _CHOICES = (
     "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "clip", "alpha", "radius",
-    "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject",
+    "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import sklearn.linear_model
@@ -54,10 +54,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["paper"] | None = None,
+        step_size: float | Literal["paper", "anytime"] | None = None,
         selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
+        horizon: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
@@ -80,6 +81,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             selector=selector,
             records_per_subject=records_per_subject,
             expected_records=expected_records,
+            horizon=horizon,
             random_state=random_state,
         )
         self.classes = classes
@@ -114,9 +116,20 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _default_clip(self, loss: Loss) -> float | None:
         return None if loss.outputs == 1 else CLIP_OF_SEVERAL_CLASSES * loss.lipschitz / 2**0.5
 
-    def _meet_targets(self, y: AnyArray) -> None:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+
+        The first call fits. What it cannot know from its few records should be declared: ``expected_records``, and all
+        classes, here or as the parameter.
+        """
+        if classes is not None and hasattr(self, "classes_"):
+            self._encode_targets(np.asarray(classes))  # the same classes may be told again
+        return self._partial_fit(X, y, ids, subjects, classes)
+
+    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
         check_classification_targets(y)
-        if self.classes is None:
+        declared = self.classes if classes is None else classes
+        if declared is None:
             seen = np.unique(y)
             self.classes_ = np.array(seen.tolist()) if seen.dtype.kind == "U" else seen  # no wider than needed
             if len(seen) < 2:
@@ -125,9 +138,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                     "them with classes=."
                 )
             return
-        self.classes_ = np.unique(np.asarray(self.classes))
+        self.classes_ = np.unique(np.asarray(declared))
         if len(self.classes_) < 2:
-            raise BadPlan(f"classes={self.classes!r}: declare at least two.")
+            raise BadPlan(f"classes={declared!r}: declare at least two.")
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         known = self.classes_

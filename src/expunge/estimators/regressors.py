@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import sklearn.linear_model
@@ -38,10 +38,11 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["paper"] | None = None,
+        step_size: float | Literal["paper", "anytime"] | None = None,
         selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
+        horizon: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
@@ -64,6 +65,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             selector=selector,
             records_per_subject=records_per_subject,
             expected_records=expected_records,
+            horizon=horizon,
             random_state=random_state,
         )
         self.target_range = target_range
@@ -82,7 +84,14 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
         return low, high
 
-    def _meet_targets(self, y: AnyArray) -> None:
+    def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+
+        The first call fits: declare ``expected_records``, which it cannot know from its few.
+        """
+        return self._partial_fit(X, y, ids, subjects)
+
+    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
         self.target_range_ = self._range()
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
@@ -164,10 +173,11 @@ class HuberRegressor(LinearRegressor):
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["paper"] | None = None,
+        step_size: float | Literal["paper", "anytime"] | None = None,
         selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,
+        horizon: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__(
@@ -191,6 +201,7 @@ class HuberRegressor(LinearRegressor):
             selector=selector,
             records_per_subject=records_per_subject,
             expected_records=expected_records,
+            horizon=horizon,
             random_state=random_state,
         )
         self.epsilon = epsilon
