@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import FrameType
 
 
 class ExpungeError(Exception):
@@ -42,7 +43,8 @@ class SizeWarning(UserWarning):
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, pointing at the line outside of Expunge that asked for it."""
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "expunge":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
