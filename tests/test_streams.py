@@ -65,6 +65,18 @@ def test_an_append_reads_as_many_rows_however_long_the_stream_is(mechanism, batc
     assert means[-1] < means[0] + 8  # the logarithm may grow
 
 
+def test_an_append_to_an_open_step_reads_a_few_rows_with_any_mechanism():
+    rng = np.random.default_rng(0)
+    learner = toy(Arrival(64), SquareRoot())
+    records = people(64 * 50 + 1)
+    transcript = learn(learner, records, rng, rows=Counted)
+    before = rows_read(transcript)
+    for _ in range(63):
+        insert(learner, records, transcript, (np.ones((1, 2)),), rng=rng)
+    assert transcript.steps == 51
+    assert rows_read(transcript) - before < 63 * 8
+
+
 def test_an_append_without_noise_reads_a_few_rows():
     rng = np.random.default_rng(0)
     learner = toy(Arrival(1), SquareRoot(), sigma=0.0)

@@ -431,6 +431,8 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
     are read: an append to a tree costs the same however long it is.
     """
     horizon, mechanism = setting.horizon, setting.mechanism
+    if verdict.first is None and not verdict.sums and after == horizon + 1 <= before:
+        return _with_last_row(setting, verdict)
     base = -1
     if verdict.first is None:
         base = horizon - 1 if setting.sigma == 0.0 else min([horizon - 1, *map(mechanism.reach, range(horizon, after))])
@@ -445,6 +447,25 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
     history[: len(known)] = known
     verdict.noise = Tail(setting, verdict.noise, first, history, xi)
     return running
+
+
+def _with_last_row(setting: Setting, verdict: Verdict) -> Array:
+    """Recompute the row at the horizon alone, where nothing before it has changed: its noise is what it was."""
+    step = setting.horizon
+    noise = setting.since(step - 1, step + 1)[0][-1]
+    verdict.first, verdict.noise = step, _LastRow(noise if setting.sigma > 0.0 else np.zeros_like(noise))
+    return setting.since(step - 1, step)[1]
+
+
+@dataclass
+class _LastRow:
+    noise: Array
+
+    def wants_shift(self, step: int) -> bool:
+        return False
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        return self.noise
 
 
 RECONCILIATIONS: dict[str, Callable[[Setting], Reconciliation]] = {
