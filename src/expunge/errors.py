@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ExpungeError(Exception):
     """Anything that Expunge refuses to do."""
+
+    refused = False
+    """Whether a model refused a request with it: then no coin was tossed for the request, and none of it was begun."""
 
 
 class UnknownId(ExpungeError, KeyError):
@@ -31,3 +36,16 @@ class BadIterate(ExpungeError, ValueError):
 
 class BadPlan(ExpungeError, ValueError):
     """Hyper-parameters that are out of range or cannot go together."""
+
+
+class RequestFailed(ExpungeError, ValueError):
+    """A request of a stream failed; those before it are done, it and those after it are not.
+
+    ``number`` is its position, from 0 (and so also how many are ``done``), ``request`` the request itself, and
+    ``__cause__`` what it failed with.
+    """
+
+    def __init__(self, message: str, number: int = 0, request: Any = None) -> None:
+        super().__init__(message)
+        self.number = self.done = number
+        self.request = request
