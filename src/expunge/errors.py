@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 from types import FrameType
+from typing import Any
 
 
 class ExpungeError(Exception):
     """Anything that Expunge refuses to do."""
+
+    refused = False
+    """Whether a model refused a request with it: then no coin was tossed for the request, and none of it was begun."""
 
 
 class UnknownId(ExpungeError, KeyError):
@@ -48,3 +52,16 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "expunge":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+class RequestFailed(ExpungeError, ValueError):
+    """A request of a stream failed; those before it are done, it and those after it are not.
+
+    ``number`` is its position, from 0 (and so also how many are ``done``), ``request`` the request itself, and
+    ``__cause__`` what it failed with.
+    """
+
+    def __init__(self, message: str, number: int = 0, request: Any = None) -> None:
+        super().__init__(message)
+        self.number = self.done = number
+        self.request = request

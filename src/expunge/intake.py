@@ -101,6 +101,11 @@ def check_distinct(ids: AnyArray, remedy: str) -> None:
         raise DuplicateId(f"ids: {ordered[twice[0]].item()!r} stands twice; {remedy}.")
 
 
+def once(ids: AnyArray) -> AnyArray:
+    """Return each id once, in order of first appearance."""
+    return ids if len(ids) < 2 else ids[np.sort(np.unique(ids, return_index=True)[1])]
+
+
 def match_columns(columns: Sequence[Any], model: Batch) -> Batch:
     """Return new columns in the types of the model's, or say how they differ."""
     arrays = as_columns(columns)

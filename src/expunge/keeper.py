@@ -8,12 +8,14 @@ the generator, until it is done; the next request begins with finishing it.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from expunge.engine import Change, Outcome, Verification, chance_of_replay, decide_on, propose, verify
+from expunge.errors import ExpungeError
 from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
 from expunge.records import Request
@@ -35,21 +37,31 @@ class Keeper:
         self._pending: tuple[Request, Any] | None = None
         self._decided: Change | None = None
         self._running = Running(learner.selector)
+        self._make_transients()
+
+    def _make_transients(self) -> None:
+        """Make what belongs to this process only."""
         self.lock = threading.RLock()
+        self._done: weakref.WeakSet[Request] = weakref.WeakSet()  # only those that a caller still holds
 
     def __getstate__(self) -> dict[str, Any]:
         with self.lock:
-            return {name: value for name, value in self.__dict__.items() if name != "lock"}
+            return {name: value for name, value in self.__dict__.items() if name not in ("lock", "_done")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.lock = threading.RLock()
+        self._make_transients()
 
     def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Serve a request; ``publish`` is called when the path has changed, before anything else is served."""
         with self.lock:
             self.catch_up(publish)
             return self._serve(request, rng, publish)
+
+    def has_begun(self, request: Request) -> bool:
+        """Say whether this very request was begun: then it is done, or will be finished by whatever comes next."""
+        with self.lock:
+            return (self._pending is not None and self._pending[0] is request) or request in self._done
 
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was begun and interrupted, with the coins that were tossed for it."""
@@ -65,7 +77,11 @@ class Keeper:
 
     def _serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         state = rng.bit_generator.state
-        edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
+        try:
+            edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
+        except ExpungeError as error:
+            error.refused = self._pending is None
+            raise
         if self.begun is not None and self._pending is None:
             self.begun += 1
         self._pending = request, state
@@ -83,7 +99,9 @@ class Keeper:
             if decided.finished:
                 if moved:
                     publish()
-                self._decided = self._pending = None
+                if self._pending is not None:
+                    self._done.add(self._pending[0])  # before it is forgotten: see has_begun
+                self._pending = self._decided = None
         return decided.outcome
 
     def model(self) -> Array:

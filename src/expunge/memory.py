@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from expunge.columns import overwrite, rows_in, stack
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hash_one, hashes
-from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns
+from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns, once
 from expunge.patches import Patches
-from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, evaluate
+from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, check_named, evaluate
 from expunge.rows import Path
 from expunge.schedules import Assignment, Entering, Schedule, joins
 from expunge.shelves import Shelves
@@ -226,21 +226,31 @@ class MemoryRecords:
         self._like("ids", wanted, self._width)
         if len(wanted) == 1:
             return self._locate_one(wanted)
+        positions = self._packed(wanted)
+        if len(unknown := np.flatnonzero(positions < 0)):
+            raise _unknown(wanted[unknown[0]])
+        return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
+
+    def _packed(self, wanted: AnyArray) -> Ints:
+        """Return where records lie, as the index has it, and -1 for those that are not there."""
         positions = self.index.first(hashes(wanted))
-        places, slots = positions >> SLOT_BITS, positions & SLOT_MASK
-        there = positions >= 0
-        found = self.shelves.columns[self._width].gather(places[there], slots[there])
-        for j in np.append(np.flatnonzero(~there), np.flatnonzero(there)[found != wanted[there]]).tolist():
-            one = self._locate_one(wanted[j : j + 1])  # unknown, or another id has the same hash
-            places[j], slots[j] = one.places.item(0), one.slots.item(0)
-        return Located(places, slots)
+        there = np.flatnonzero(positions >= 0)
+        found = self.shelves.columns[self._width].gather(positions[there] >> SLOT_BITS, positions[there] & SLOT_MASK)
+        for j in there[found != wanted[there]].tolist():  # another id has the same hash
+            positions[j] = self._position(wanted[j : j + 1])
+        return positions
 
     def _locate_one(self, wanted: AnyArray) -> Located:
+        position = self._position(wanted)
+        if position < 0:
+            raise _unknown(wanted[0])
+        return Located(np.array([position >> 32]), np.array([position & 0xFFFFFFFF]))
+
+    def _position(self, wanted: AnyArray) -> int:
         for position in self.index.find(hash_one(wanted)):
-            place, slot = position >> 32, position & 0xFFFFFFFF
-            if self.ids_at(place)[slot] == wanted[0]:
-                return Located(np.array([place]), np.array([slot]))
-        raise UnknownId(f"ids: there is no record {wanted[0].item()!r}; it may have been deleted already.")
+            if self.ids_at(position >> 32)[position & 0xFFFFFFFF] == wanted[0]:
+                return position
+        return -1
 
     def _where(self, subject: Any, hashed: int) -> list[tuple[int, Ints]]:
         """Return (place, slots) of all records of a subject."""
@@ -248,16 +258,19 @@ class MemoryRecords:
         found = [(place, np.flatnonzero(self._labels(self._width + 1, place) == subject)) for place in places]
         return [(place, slots) for place, slots in found if len(slots)]
 
-    def ids_of(self, subjects: Any) -> AnyArray:
+    def ids_of(self, subjects: Any, missing: Literal["error", "ignore"] = "error") -> AnyArray:
         """Return the ids of all records of these subjects."""
         if not self.has_subjects:
             return as_ids("subjects", subjects)
         wanted = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
-        check_distinct(wanted, "name each subject once")
+        if missing == "ignore":
+            wanted = once(wanted)
+        else:
+            check_distinct(wanted, "name each subject once")
         found: list[AnyArray] = []
         for subject, hashed in zip(wanted, hashes(wanted).tolist(), strict=True):
             where = self._where(subject, hashed)
-            if not where:
+            if not where and missing == "error":
                 raise UnknownId(f"subjects: there is no record of subject {subject.item()!r}.")
             found.extend([self.ids_at(place)[slots] for place, slots in where])
         return np.concatenate(found) if found else self._model[self._width]
@@ -281,12 +294,11 @@ class MemoryRecords:
         """Check a request and turn it into an edit."""
         match request:
             case Delete():
-                if (request.ids is None) == (request.subjects is None):
-                    raise BadRecords("give either ids or subjects, to say which records to delete.")
-                located = self._locate_each(self.ids_of(request.subjects) if request.ids is None else request.ids)
-                return schedule.delete(self.shelves.lengths, *located)
+                check_named(request)
+                return schedule.delete(self.shelves.lengths, *self._leaving(request))
             case Replace():
-                located = self._locate_each(request.ids)
+                check_named(request)
+                located = self._locate_each(self._of_one_each(request.subjects) if request.ids is None else request.ids)
                 rows = match_columns(request.columns, self._model[: self._width])
                 number = len(located.places)
                 check_number("ids", located.places, rows_in(rows[0]))
@@ -298,6 +310,27 @@ class MemoryRecords:
                 )  # fmt: skip
             case Insert():
                 return self._insertion(schedule, request, rng)
+
+    def _leaving(self, request: Delete) -> Located:
+        """Return where the records to delete lie."""
+        ids = self.ids_of(request.subjects, request.missing) if request.ids is None else request.ids
+        if request.missing == "error":
+            return self._locate_each(ids)
+        wanted = once(self._like("ids", as_ids("ids", ids), self._width))
+        positions = self._packed(wanted)
+        positions = positions[positions >= 0]
+        return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
+
+    def _of_one_each(self, subjects: Any) -> AnyArray:
+        """Return the ids of the only record of each subject."""
+        ids = self.ids_of(subjects)
+        if len(ids) != len(wanted := as_ids("subjects", subjects)):
+            counts = [self.number_of(subject) for subject in wanted]
+            crowd = next(j for j, count in enumerate(counts) if count > 1)
+            raise BadRecords(
+                f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; name those to replace by ids."
+            )
+        return ids
 
     def _locate_each(self, ids: Any) -> Located:
         wanted = as_ids("ids", ids)
@@ -449,6 +482,10 @@ class MemoryRecords:
         if self._patches is not None:
             self._patches.undo()
             self._patches = None
+
+
+def _unknown(record: Any) -> UnknownId:
+    return UnknownId(f"ids: there is no record {record.item()!r}; it may have been deleted already.")
 
 
 def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:

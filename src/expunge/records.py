@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from expunge.edits import Edit
-from expunge.errors import BadContribution
+from expunge.errors import BadContribution, BadRecords
 from expunge.rows import Path
 from expunge.schedules import Assignment, Schedule
 from expunge.types import AnyArray, Array, Batch, Ints
@@ -163,27 +163,58 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Delete:
-    """Take records out, by id or by subject."""
+    """Take records out, by id or by subject.
+
+    With ``missing="ignore"`` those that are not there (they may have been deleted already) are passed over, and one
+    named twice is deleted once. ``at`` is when it was asked for, by any clock; see `expunge.requests.apply`.
+
+    >>> Delete(subjects=["ann"], missing="ignore").missing
+    'ignore'
+    """
 
     ids: Any = None
     subjects: Any = None
+    missing: Literal["error", "ignore"] = "error"
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.missing not in ("error", "ignore"):
+            raise BadRecords(f"missing={self.missing!r}: give 'error', or 'ignore' to pass over what is not there.")
 
 
 @dataclass(frozen=True, eq=False)
 class Insert:
-    """Add records."""
+    """Add records. An id that was deleted may come back: it is a new record like any other.
+
+    >>> Insert(([[0.5, 1.0]], [1]), ids=["ann"]).ids
+    ['ann']
+    """
 
     columns: tuple[Any, ...]
     ids: Any = None
     subjects: Any = None
+    at: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Replace:
-    """Give records new content; they keep their ids, subjects and places."""
+    """Give records new content; they keep their ids, subjects and places. A subject named must have one record.
+
+    >>> Replace(([[0.5, 1.0]], [0]), ids=["ann"]).ids
+    ['ann']
+    """
 
     columns: tuple[Any, ...]
-    ids: Any
+    ids: Any = None
+    subjects: Any = None
+    at: float | None = None
 
 
 Request = Delete | Insert | Replace
+
+
+def check_named(request: Delete | Replace) -> None:
+    """Raise unless a request says in one way which records it is about."""
+    if (request.ids is None) == (request.subjects is None):
+        purpose = type(request).__name__.lower()
+        raise BadRecords(f"give either ids or subjects, to say which records to {purpose}.")

@@ -125,9 +125,10 @@ class ArrayRows:
             buffer = np.zeros((steps + steps // 4 if steps > room else steps, width))
             kept = min(have, steps)
             buffer[:kept] = self.array[:kept]
-            self._buffer[...] = 0.0
-            self._buffer = buffer
-        self.array = self._buffer[:steps]
+            old = self._buffer
+            self._buffer, self.array, old[...] = buffer, buffer[:steps], 0.0  # in this order, whatever comes between
+        else:
+            self.array = self._buffer[:steps]
 
     def damage(self) -> str | None:
         """Name the bit that was flipped, or say that more than one was."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,10 +17,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from expunge.columns import is_sparse
+from expunge.columns import is_sparse, rows_in
 from expunge.engine import Outcome, Verification, learn, learn_with_outcome
-from expunge.errors import BadPlan, BadRecords, SizeWarning, warn_caller
-from expunge.intake import as_ids
+from expunge.errors import BadPlan, BadRecords, ExpungeError, SizeWarning, warn_caller
+from expunge.intake import as_ids, check_number
 from expunge.keeper import Keeper
 from expunge.learner import Transcript
 from expunge.losses import Loss
@@ -38,7 +37,7 @@ from expunge.planning import (
     make_plan,
 )
 from expunge.preprocessing import bound_rows
-from expunge.records import Delete, Insert, Replace, Request
+from expunge.records import Delete, Insert, Replace, Request, check_named
 from expunge.types import AnyArray, Array
 
 
@@ -189,39 +188,86 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
             with _randomness(self.random_state, request) as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
-            self._keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
+            keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
+            keeper.lock = self._keeper.lock  # other threads may be waiting for it
+            self._keeper = keeper
             self._publish()
         return outcome
 
-    def unlearn(self, ids: Any = None, subjects: Any = None) -> Outcome:
+    def unlearn(self, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error") -> Outcome:
         """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
 
+        With ``missing="ignore"`` those that are not there are passed over, and one named twice is deleted once.
         The outcome is for you only: it depends on what was deleted, so do not store or log it.
         """
-        self._need_fit()
-        if subjects is not None and not self._records.has_subjects:
-            raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
-        outcome = self._serve(Delete(_flat(ids), _flat(subjects)))
-        if self._records.count == 0:
-            warnings.warn(
-                "every record has been deleted: the model is now what training on nothing gives (noise only). "
-                "Insert records, or fit anew.",
-                stacklevel=2,
-            )
-        return outcome
+        return self.serve_request(self.prepare_request(Delete(ids, subjects, missing)))
 
     def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
-        """Add records, exactly as if they had been there from the start."""
-        self._need_fit()
-        columns = self._new_columns(X, y)
-        if self._records.has_subjects:
-            self._refuse_crowds(subjects, self._records)
-        return self._serve(Insert(columns, ids, subjects))
+        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        return self.serve_request(self.prepare_request(Insert((X, y), ids, subjects)))
 
-    def replace(self, X: Any, y: Any, ids: Any) -> Outcome:
-        """Correct records, named by id: one request, as if they had always been so."""
+    def replace(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Correct records, named by id (or by subject, who must then have one): as if they had always been so."""
+        return self.serve_request(self.prepare_request(Replace((X, y), ids, subjects)))
+
+    def prepare_request(self, request: Request) -> Request:
+        """Check a request as far as it goes without the records, and return it in the form in which it is served.
+
+        Its ``columns`` are (X, y); those of the result are arrays, encoded. Nothing is changed.
+        """
+        self._check_fitted()
+        match request:
+            case Delete():
+                self._check_named(request)
+                ids, subjects = _names("ids", request.ids), _names("subjects", request.subjects)
+                return Delete(ids, subjects, request.missing, request.at)
+            case Replace():
+                self._check_named(request)
+                ids, subjects = _names("ids", request.ids), _names("subjects", request.subjects)
+            case Insert():
+                ids = None if request.ids is None else as_ids("ids", request.ids)
+                subjects = None if request.subjects is None else as_ids("subjects", request.subjects)
+            case _:
+                raise BadRecords(f"request: expected an Insert, a Delete or a Replace, got {type(request).__name__}.")
+        if len(request.columns) != 2:
+            raise BadRecords(f"columns: expected (X, y), got {len(request.columns)} columns.")
+        columns = self._new_columns(*request.columns)
+        for name, given in (("ids", ids), ("subjects", subjects)):
+            if given is not None:
+                check_number(name, given, rows_in(columns[0]))
+        return type(request)(columns, ids, subjects, request.at)
+
+    def serve_request(self, prepared: Request) -> Outcome:
+        """Serve a request that `prepare_request` has returned (or another of that form).
+
+        An error with ``refused`` set says that none of it was begun. After any other, such as Ctrl-C, `has_begun` says
+        whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
+        """
         self._need_fit()
-        return self._serve(Replace(self._new_columns(X, y), _flat(ids)))
+        with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
+            if isinstance(prepared, Insert) and self._records.has_subjects:
+                self._keeper.catch_up(self._publish)
+                try:
+                    self._refuse_crowds(prepared.subjects, self._records)
+                except ExpungeError as error:
+                    error.refused = True
+                    raise
+            before = self._records.count
+            outcome = self._keeper.serve(prepared, rng, self._publish)
+            now = self._records.count
+        if isinstance(prepared, Delete) and outcome.removed and now == 0:
+            warn_caller(
+                "every record has been deleted: the model is now what training on nothing gives (noise only). "
+                "Insert records, or fit anew."
+            )
+        elif self.plan_.covers(before) and not self.plan_.covers(now):
+            warn_caller(_outgrown(self.plan_, now), SizeWarning)
+        return outcome
+
+    def has_begun(self, prepared: Request) -> bool:
+        """Say whether this very request, as it was given to `serve_request`, has been begun (or is done)."""
+        self._check_fitted()
+        return self._keeper.has_begun(prepared)
 
     def verify(self, *, tolerance: float = 0.0) -> Verification:
         """Re-derive the whole state from the live records, and name everything that does not agree.
@@ -291,10 +337,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     # --- parts ---
 
+    def _check_fitted(self) -> None:
+        if "_keeper" not in self.__dict__:  # to ask scikit-learn takes longer
+            check_is_fitted(self)
+
     def _need_fit(self) -> None:
         """Raise if there is no fit; else finish what was interrupted."""
-        if "_keeper" not in self.__dict__:
-            check_is_fitted(self)
+        self._check_fitted()
         self._keeper.catch_up(self._publish)
 
     def _make_plan(self, records: int, features: int, expected: int | None) -> Plan:
@@ -321,6 +370,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         rows = self._encode_rows(X)
         return rows.toarray() if is_sparse(rows) and not self._sparse else rows, self._encode_targets(y)
 
+    def _check_named(self, request: Delete | Replace) -> None:
+        check_named(request)
+        if request.subjects is not None and not self._records.has_subjects:
+            raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
+
     def _refuse_crowds(self, subjects: Any, records: MemoryRecords | None) -> None:
         """Raise if a subject has more records than declared, on which the noise was planned."""
         if subjects is None:
@@ -333,15 +387,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 f"subjects: {names[most].item()!r} would have {counts[most]} records, "
                 f"records_per_subject={self.plan_.records_per_subject}. Declare the largest number at the first fit."
             )
-
-    def _serve(self, request: Request) -> Outcome:
-        with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
-            before = self._records.count
-            outcome = self._keeper.serve(request, rng, self._publish)
-            now = self._records.count
-        if now and self.plan_.covers(before) and not self.plan_.covers(now):
-            warn_caller(_outgrown(self.plan_, now), SizeWarning)
-        return outcome
 
     def _derive(self, model: Array) -> tuple[Array, Any]:
         """Return the coefficients of a model's parameters."""
@@ -390,6 +435,10 @@ def _flat(names: Any) -> Any:
     if names is None:
         return None
     return np.atleast_1d(np.asarray(sorted(names) if isinstance(names, (set, frozenset)) else names))
+
+
+def _names(name: str, given: Any) -> AnyArray | None:
+    return None if given is None else as_ids(name, _flat(given))
 
 
 _THREAD = threading.local()
