@@ -1,0 +1,1 @@
+"""Adapters to other libraries, each of which needs that library."""
