@@ -237,6 +237,17 @@ def noise_at_the_end(mechanism, steps):
     return math.sqrt(total)
 
 
+def test_the_figures_of_the_documentation():
+    def root(steps, horizon):
+        mechanism = SquareRoot()
+        return noise_for(0.1, Arrival(1), mechanism, bound=1.0, records=horizon) * mechanism.largest_norm(steps)
+
+    assert [round(root(2**k, 2**k)) for k in (10, 20)] == [26, 44]
+    assert [round(root(2**k, 2 ** (k + 2))) for k in (10, 20)] == [28, 45]
+    assert [round(noise_at_the_end(BinaryTree("anytime"), 2**k)) for k in (10, 20)] == [112, 213]
+    assert [float(f"{noise_at_the_end(BinaryTree('halving'), 2**k):.2g}") for k in (10, 20)] == [9400, 9600000]
+
+
 def test_halving_shares_drown_the_sum_in_noise_and_anytime_shares_do_not():
     """With the paper's shares the noise on n = 2^k - 1 records is as large as n; with ours it grows like log n^1.5."""
     for k in (10, 20):

@@ -59,12 +59,8 @@ class _Adapter(base.Estimator):
         return np.array([x[key]])
 
     def _learn(self, x: Record, y: Any) -> None:
-        row, target = self._row(x), np.array([y])
-        names = self._name("id", x), self._name("subject", x)
-        if self._fitted:
-            self.model.insert(row, target, *names)
-        else:
-            self.model.fit(row, target, *names)
+        ids, subjects = self._name("id", x), self._name("subject", x)
+        self.model.partial_fit(self._row(x), np.array([y]), ids=ids, subjects=subjects)
 
     def unlearn_one(self, x: Record, y: Any = None) -> None:
         """Delete the record whose id ``x`` holds; nothing else of ``x``, nor ``y``, is looked at."""
