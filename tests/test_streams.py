@@ -176,7 +176,7 @@ def test_running_sums_of_dropped_iterates_are_overwritten():
 
 def test_averages_are_means_of_the_iterates():
     path = learn(toy(), people(10), np.random.default_rng(0)).path
-    rows = path.rows(0)
+    rows = path.rows(0, len(path))
     assert len(rows) == len(path)
     np.testing.assert_allclose(SELECTORS["tail"](path), rows[len(rows) // 2 :].mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(SELECTORS["average"](path), rows.mean(axis=0), rtol=1e-12)

@@ -36,7 +36,7 @@ class Keeper:
         """How many requests were begun, where a fixed seed needs to know."""
         self._pending: tuple[Request, Any] | None = None
         self._decided: Change | None = None
-        self._running = Running(learner.selector)
+        self._running = Running(learner.selector) if learner.schedule.ordered else None
         self._make_transients()
 
     def _make_transients(self) -> None:
@@ -91,7 +91,8 @@ class Keeper:
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
         moved = decided.staged is not None or decided.begun or decided.steps != self.transcript.steps
         first = decided.steps if decided.staged is None else decided.staged.first
-        self._running.cut(min(first, decided.steps) + 1)
+        if self._running is not None:
+            self._running.cut(min(first, decided.steps) + 1)
         try:
             if not decided.finished:
                 decided.commit()
@@ -106,7 +107,9 @@ class Keeper:
 
     def model(self) -> Array:
         """Return the model that the learner's selector makes of the iterates."""
-        return self._running.model(self.transcript.path)
+        if self._running is None:
+            return self.transcript.model(self.learner)
+        return self._running.model(self.transcript.path)  # rows are appended: what it costs must not grow with them
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Re-derive what can be, once everything is finished."""

@@ -177,14 +177,15 @@ class Path:
         assert self.staged is not None
         return np.asarray(self.staged[position - 1 - self.first])
 
-    def rows(self, first: int) -> Array:
-        """Return the iterates from ``path[first]`` on, one a row."""
-        parts = [self.start[None]] if first == 0 else []
-        if self.stored is not None:
-            parts.append(self.stored[max(first - 1, 0) : min(self.first, self.made)])
-        if self.staged is not None:
-            parts.append(self.staged[max(first - 1 - self.first, 0) : self.made - self.first])
-        return np.concatenate(parts) if parts else np.zeros((0, self.start.size))
+    def rows(self, first: int, stop: int) -> Array:
+        """Return the iterates from ``path[first]`` to before ``path[stop]``, one a row."""
+        begin, end = max(first - 1, 0), min(stop, len(self)) - 1
+        parts = [self.start[None]] if first == 0 < stop else []
+        if self.stored is not None and begin < self.first:
+            parts.append(self.stored[begin : min(self.first, end)])
+        if self.staged is not None and end > self.first:
+            parts.append(self.staged[max(begin - self.first, 0) : end - self.first])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def append(self, iterate: Array) -> None:
         """Take one step further; the caller has staged the iterate."""

@@ -18,7 +18,7 @@ class Running:
     For the averages it keeps the running sums of the iterates. They follow from the iterates to the last bit.
 
     >>> path = Path(np.zeros(1), None, 0, np.array([[1.0], [2.0], [3.0]]))
-    >>> path.made = 3
+    >>> path.first, path.made = 0, 3
     >>> running = Running("average")
     >>> running.model(path).tolist(), tail_average(path).tolist()
     ([1.5], [2.5])
@@ -46,9 +46,10 @@ class Running:
         self._reserve(length, path.start.size)
         if have < length:
             self._used = length
-            self._sums[have:length] = running_sums(path, have, self._sums[have - 1] if have else None)
+            self._sums[have:length] = running_sums(path, have, length, self._sums[have - 1] if have else None)
             self._made = length
-        return _mean(self._sums, length, _AVERAGED[self.selector](length))
+        first = _AVERAGED[self.selector](length)
+        return _mean(self._sums[length - 1], self._sums[first - 1] if first else None, length - first)
 
     def _reserve(self, length: int, width: int) -> None:
         room = len(self._sums)
@@ -59,27 +60,41 @@ class Running:
             self._sums = sums
 
 
-def running_sums(path: Path, first: int = 0, before: Array | None = None) -> Array:
-    """Return the sums of the iterates up to each from ``first`` on; ``before`` is the sum up to there."""
-    rows = path.rows(first)
+def running_sums(path: Path, first: int, stop: int, before: Array | None) -> Array:
+    """Return the sums of the iterates up to each from ``first`` to ``stop``; ``before`` is the sum up to there."""
+    rows = path.rows(first, stop)
     if before is None:
         return np.cumsum(rows, axis=0)
     return np.cumsum(np.concatenate([before[None], rows]), axis=0)[1:]
 
 
-def _mean(sums: Array, stop: int, first: int) -> Array:
-    total = sums[stop - 1]
-    return np.asarray((total - sums[first - 1] if first else total) / (stop - first))
+CHUNK = 2**18
+"""How many numbers are summed at once."""
+
+
+def _sum(path: Path, first: int, stop: int, before: Array | None = None) -> Array:
+    """Return the last of the running sums, with little memory."""
+    at_once = max(1, CHUNK // max(1, path.start.size))
+    for begin in range(first, stop, at_once):
+        before = running_sums(path, begin, min(begin + at_once, stop), before)[-1]
+    assert before is not None
+    return before
+
+
+def _mean(total: Array, before: Array | None, number: int) -> Array:
+    return np.asarray((total if before is None else total - before) / number)
 
 
 def tail_average(path: Path) -> Array:
     """Return the mean of the last half of the iterates."""
-    return _mean(running_sums(path), len(path), len(path) // 2)
+    half = len(path) // 2
+    before = _sum(path, 0, half) if half else None
+    return _mean(_sum(path, half, len(path), before), before, len(path) - half)
 
 
 def average(path: Path) -> Array:
     """Return the mean of all iterates."""
-    return _mean(running_sums(path), len(path), 0)
+    return _mean(_sum(path, 0, len(path)), None, len(path))
 
 
 def last(path: Path) -> Array:

@@ -366,9 +366,18 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return projected.toarray() if is_sparse(projected) else np.ascontiguousarray(projected)
 
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
-        X, y = validate_data(self, X, y, reset=False, y_numeric=is_regressor(self), **_TABLE)
+        if not self._are_plain(X, y):
+            X, y = validate_data(self, X, y, reset=False, y_numeric=is_regressor(self), **_TABLE)
         rows = self._encode_rows(X)
         return rows.toarray() if is_sparse(rows) and not self._sparse else rows, self._encode_targets(y)
+
+    def _are_plain(self, X: Any, y: Any) -> bool:
+        """Say whether rows and targets are arrays as they should be, so that scikit-learn need not look at them."""
+        if type(X) is not np.ndarray or type(y) is not np.ndarray or hasattr(self, "feature_names_in_"):
+            return False
+        shaped = X.ndim == 2 and y.ndim == 1 and X.shape == (len(y), self.n_features_in_) and len(y) > 0
+        typed = X.dtype == np.float64 and y.dtype.kind in "biuf"
+        return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
 
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)
