@@ -374,9 +374,10 @@ def test_an_interruption_at_any_line_of_laying_out_anew_loses_nothing():
         shelves = Shelves((sparse.csr_array(x), y), np.arange(12), np.array([7, 5]))
         thin, flat = shelves.columns
         ends = [
-            interrupted(partial(flat.relay, shelves.lengths, shelves.capacities + 3), number),
-            interrupted(partial(flat.move, 0, 7, 20), number),
-            interrupted(partial(thin._refit, thin.offsets, 2 * len(thin.data)), number),
+            interrupted(partial(flat.relay, flat.rooms + 8), number),
+            interrupted(partial(flat.reserve, 0, 20, shelves.lengths), number),
+            interrupted(partial(thin.relay, thin.rooms + 16, 2 * thin.size), number),
+            interrupted(partial(thin.reserve, 0, 50, shelves.lengths), number),
         ]
         for place, part in ((0, slice(7)), (1, slice(7, 12))):
             block = shelves.block(place)

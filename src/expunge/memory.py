@@ -384,14 +384,16 @@ class MemoryRecords:
             raise BadRecords("records: there is no change to commit.")
         edit = patches.edit
         patches.finish()
+        if self._ordered:
+            self.shelves.resize(-(-patches.count_after // self.shelves.least))
+        with suppress(MemoryError):  # to give room back takes room, for a while
+            self.shelves.shrink(patches.count_after)
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self._width])
             self._model = tuple([shelf.empty() for shelf in self.shelves.columns])
-        if self._ordered:
-            self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
         self.count = patches.count_after
         self._patches = None
         self._index, self._subject_index = indexes

@@ -55,9 +55,12 @@ class Patches:
             self.by_place = self._cut()
 
     def make_room(self) -> None:
-        """Add the places that the edit needs."""
-        if len(self.edit.put_places) and not self.edit.within_a_place:
-            self.shelves.resize(max(len(self.shelves), int(self.edit.put_places.max()) + 1))
+        """Add the places that the edit needs, and room for many records at once."""
+        edit, shelves = self.edit, self.shelves
+        if len(edit.put_places) and not edit.within_a_place:
+            shelves.resize(max(len(shelves), int(edit.put_places.max()) + 1))
+            if edit.added > 1 and not edit.removed:
+                shelves.make_rooms(edit.put_places, edit.put_slots, self.put_rows)
 
     def _sources(self) -> Batch:
         """Return the rows to put, in the order of ``put_sources``."""
