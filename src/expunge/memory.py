@@ -344,7 +344,7 @@ class MemoryRecords:
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""
         if self._patches is not None:
-            self._patches.at(place)
+            self._patches.finish()
         batch = self.batch_at(place)
         if share.rate < 1.0:
             batch = _joining(batch, self.keys_at(place), step, share.rate)
@@ -352,25 +352,24 @@ class MemoryRecords:
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
-        patch = self._patches.at(place) if self._patches is not None else None
+        entering, leaving = ((), ()) if self._patches is None else self._patches.at(place)
         moved: Array | None = None
         evaluations = above = 0
-        groups = () if patch is None else ((patch.entering, False), (patch.leaving, True))
-        for rows, leaving in groups:
+        for rows in (entering, leaving):
             if not rows:
                 continue
             batch = rows[: self._width]
             if share.rate < 1.0:
                 batch = _joining(batch, rows[-1], step, share.rate)
             part = evaluate(query, step, path, batch, share.unit)
-            signed = -part.sum if leaving else part.sum
+            signed = -part.sum if rows is leaving else part.sum
             moved = signed if moved is None else moved + signed
             evaluations += part.evaluations
             above += part.above
         return Total(np.zeros(query.size) if moved is None else moved, evaluations, above)
 
     def stage(self, edit: Edit) -> None:
-        """Hold an edit ready; a place changes when a sum over it is first asked for, or at `commit`."""
+        """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""
         self._refuse_staged()
         if edit.entering:
             self.shelves.admit(edit.entering, self.count == 0)

@@ -129,6 +129,9 @@ class Regions:
 
     def expect(self, places: Ints, needed: Ints, lengths: Ints) -> None:
         """Give many places room at once."""
+        if len(places) == 1:
+            self.reserve(places.item(0), needed.item(0), lengths)
+            return
         short = needed > self.rooms[places]
         if self.used + int(self._roomy(needed[short]).sum()) > self.size:
             self._lay_anew(places, needed, lengths)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from expunge.regions import Regions, blank
-from expunge.types import AnyArray, Column, Ints
+from expunge.types import AnyArray, Ints
 
 
 class Shelf(Regions):
@@ -72,33 +72,31 @@ class Shelf(Regions):
             return self.buffers[0][start : start + length]
         return self.buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
-    def keep(self, place: int, length: int) -> Column:
-        """Return what must be kept to do `rewrite` again after an interruption, or to undo it: nothing."""
-        return None
-
-    def rewrite(self, place: int, length: int, slots: list[int], rows: Column, after: int, kept: Column) -> None:
-        """Put rows into slots (ascending, some perhaps behind the ``length`` that there are); end at ``after``."""
-        block = self.block(place, length if length > after else after)
+    def _where(self, places: Ints, slots: Ints) -> Ints | slice:
+        """Return where in the buffer the numbers of these rows are."""
         if len(slots) == 1:
-            block[slots[0]] = rows[0]
-        elif slots:
-            block[slots] = rows
-        if after < length:
-            block[after:] = blank(block.dtype)
+            start = self.offsets.item(places.item(0)) + slots.item(0) * self.width
+            return slice(start, start + self.width)
+        first = self.offsets[places] + slots * self.width
+        return first if self.flat else (first[:, None] + np.arange(self.width)).ravel()
+
+    def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
+        """Put rows into slots."""
+        if len(slots):
+            self.buffers[0][self._where(places, slots)] = rows.ravel()
+
+    def wipe(self, places: Ints, slots: Ints) -> None:
+        """Overwrite rows."""
+        if len(slots):
+            self.buffers[0][self._where(places, slots)] = blank(self.buffers[0].dtype)
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
-        where = self.offsets[places] + slots * self.width
-        if self.flat:
-            return self.buffers[0][where]
-        return self.buffers[0][where[:, None] + np.arange(self.width)].reshape(len(where), *self.tail)
+        rows = self.buffers[0][self._where(places, slots)]
+        return (rows.copy() if len(slots) == 1 else rows).reshape(len(slots), *self.tail)
 
-    def make_room(self, place: int, rows: int, lengths: Ints) -> None:
-        """Give a place room for so many rows."""
-        self.reserve(place, rows * self.width, lengths)
-
-    def make_rooms(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
-        """Make room at many places at once."""
+    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
+        """Give places room for so many rows each."""
         self.expect(places, rows * self.width, lengths)
 
     def shrink(self, count: int, lengths: Ints) -> None:

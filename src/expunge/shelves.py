@@ -54,32 +54,57 @@ class Shelves:
             shelf.resize(places)
         self.lengths = resized(self.lengths, places)
 
-    def keep(self, place: int, length: int) -> Sequence[Any]:
-        """Return what must be kept of a place to rewrite it, be it several times: for sparse columns, a copy."""
-        if not self.sparse:
-            return self.nothing
-        return [shelf.keep(place, length) for shelf in self.columns]
-
-    def rewrite(self, place: int, length: int, slots: list[int], rows: Batch, after: int, kept: Sequence[Any]) -> None:
-        """Put rows into slots of a place of ``length`` rows, so that it has ``after`` rows then; overwrite the rest.
-
-        After an interruption it can be done again; putting back what lay in the slots undoes it.
-        """
-        if after > length:
-            for shelf in self.columns:
-                shelf.make_room(place, after, self.lengths)
-            self.lengths[place] = after  # should something fail from here on, all of it is put back
-        for shelf, column, before in zip(self.columns, rows or self.nothing, kept, strict=True):
-            shelf.rewrite(place, length, slots, column, after, before)
-        self.lengths[place] = after
-
-    def make_rooms(self, places: Ints, slots: Ints, rows: Batch) -> None:
-        """Make room for rows that come to these slots, all at once."""
+    def make_room(self, places: Ints, slots: Ints, rows: Batch) -> None:
+        """Make room for rows that come to these slots."""
         distinct, at = np.unique(places, return_inverse=True)
         after = self.lengths[distinct]
         np.maximum.at(after, at, slots + 1)
         for shelf, column in zip(self.columns, rows, strict=True):
-            shelf.make_rooms(distinct, after, self.lengths, at, column)
+            shelf.make_room(distinct, after, self.lengths, at, column)
+
+    def keep(self, places: Ints) -> Sequence[Any]:
+        """Return what must be kept of places to rewrite them, be it several times: for sparse columns, copies."""
+        if not self.sparse:
+            return self.nothing
+        where = list(zip(places.tolist(), self.lengths[places].tolist(), strict=True))
+        return [
+            [shelf.keep(place, length) for place, length in where] if isinstance(shelf, SparseShelf) else None
+            for shelf in self.columns
+        ]
+
+    def rewrite(
+        self, places: Ints, after: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
+        drop_at: Ints, drop_slots: Ints,
+    ) -> None:  # fmt: skip
+        """Put rows into slots ``at, slots`` of some places, overwrite others, so that there are ``after`` rows then.
+
+        There must be room. After an interruption it can be done again, and `restore` undoes it.
+        """
+        cuts = cut_by_place(places, at, slots) if self.sparse else []
+        for shelf, column, before in zip(self.columns, rows or self.nothing, kept, strict=True):
+            if isinstance(shelf, SparseShelf):
+                for place, length, one, (where, numbers) in zip(
+                    places.tolist(), after.tolist(), before, cuts, strict=True
+                ):
+                    shelf.rewrite(place, where, column[numbers] if where else None, length, one)
+            else:
+                shelf.put(at, slots, column)
+                shelf.wipe(drop_at, drop_slots)
+        self.lengths[places] = after
+
+    def restore(
+        self, places: Ints, before: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
+        new_at: Ints, new_slots: Ints,
+    ) -> None:  # fmt: skip
+        """Undo `rewrite`: put the rows that lay there back, and overwrite the ones that came behind them."""
+        for shelf, column, old in zip(self.columns, rows, kept, strict=True):
+            if isinstance(shelf, SparseShelf):
+                for place, length, one in zip(places.tolist(), before.tolist(), old, strict=True):
+                    shelf.rewrite(place, [], None, length, one)
+            else:
+                shelf.put(at, slots, column)
+                shelf.wipe(new_at, new_slots)
+        self.lengths[places] = before
 
     def shrink(self, count: int) -> None:
         """Give room back, if ``count`` records need much less than there is."""
@@ -90,3 +115,10 @@ class Shelves:
     def nbytes(self) -> int:
         """Size of everything in memory."""
         return self.lengths.nbytes + sum(shelf.nbytes for shelf in self.columns)
+
+
+def cut_by_place(places: Ints, at: Ints, slots: Ints) -> list[tuple[list[int], Ints]]:
+    """Return the slots of each place, ascending, and their numbers."""
+    order = np.lexsort((slots, at))
+    bounds = np.searchsorted(at[order], [places, places + 1]).T.tolist()
+    return [(slots[order[first:stop]].tolist(), order[first:stop]) for first, stop in bounds]

@@ -90,7 +90,7 @@ class SparseShelf(Regions):
         """Return a copy of a place, for `rewrite` to start from."""
         return self.block(place, length).copy()
 
-    def rewrite(self, place: int, length: int, slots: list[int], rows: Column, after: int, kept: Column) -> None:
+    def rewrite(self, place: int, slots: list[int], rows: Column, after: int, kept: Column) -> None:
         """Make a place what was ``kept`` of it, with rows put into slots (ascending), and end at ``after``."""
         splice = Splice(kept, slots, rows, after)
         stored = splice.stored
@@ -102,17 +102,13 @@ class SparseShelf(Regions):
         self.data[stop:end] = 0.0
         self.indices[stop:end] = 0
         self.stored, self.filled[place] = self.stored + stored - self.filled.item(place), stored
-        counts = self.counts.block(place, max(length, after, rows_in(kept)))
+        counts = self.counts.block(place, self.counts.rooms.item(place))
         counts[:after] = splice.counts
         counts[after:] = 0
 
-    def make_room(self, place: int, rows: int, lengths: Ints) -> None:
-        """Make room for the counts of more records; their numbers find theirs in `rewrite`."""
-        self.counts.make_room(place, rows, lengths)
-
-    def make_rooms(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: Column) -> None:
-        """Make room at many places at once; the ``entering`` rows go to ``places[at]``."""
-        self.counts.make_rooms(places, rows, lengths, at, entering)
+    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: Column) -> None:
+        """Give places room for so many rows each; the ``entering`` ones go to ``places[at]``."""
+        self.counts.make_room(places, rows, lengths, at, entering)
         more = np.bincount(at, counts_in(entering), len(places)).astype(np.int64)
         self.expect(places, self.filled[places] + more, lengths)
 
