@@ -19,7 +19,7 @@ from expunge.records import Delete, Insert, Located, Query, Replace, Request, Sh
 from expunge.rows import Path
 from expunge.schedules import Assignment, Entering, Schedule, joins
 from expunge.shelves import Shelves
-from expunge.types import AnyArray, Array, Batch, Ints, Keys
+from expunge.types import AnyArray, Batch, Ints, Keys
 
 
 class MemoryRecords:
@@ -353,20 +353,20 @@ class MemoryRecords:
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
         entering, leaving = ((), ()) if self._patches is None else self._patches.at(place)
-        moved: Array | None = None
-        evaluations = above = 0
-        for rows in (entering, leaving):
-            if not rows:
-                continue
-            batch = rows[: self._width]
-            if share.rate < 1.0:
-                batch = _joining(batch, rows[-1], step, share.rate)
-            part = evaluate(query, step, path, batch, share.unit)
-            signed = -part.sum if rows is leaving else part.sum
-            moved = signed if moved is None else moved + signed
-            evaluations += part.evaluations
-            above += part.above
-        return Total(np.zeros(query.size) if moved is None else moved, evaluations, above)
+        left = self._part(leaving, step, path, query, share)
+        if not entering:
+            return Total(-left.sum, left.evaluations, left.above)
+        came = self._part(entering, step, path, query, share)
+        return Total(came.sum - left.sum, came.evaluations + left.evaluations, came.above + left.above)
+
+    def _part(self, rows: Batch, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what some rows, in all their columns, contribute to a step."""
+        if not rows:
+            return Total(np.zeros(query.size), 0, 0)
+        batch = rows[: self._width]
+        if share.rate < 1.0:
+            batch = _joining(batch, rows[-1], step, share.rate)
+        return evaluate(query, step, path, batch, share.unit)
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""
@@ -385,8 +385,7 @@ class MemoryRecords:
         patches.finish()
         if self._ordered:
             self.shelves.resize(-(-patches.count_after // self.shelves.least))
-        with suppress(MemoryError):  # to give room back takes room, for a while
-            self.shelves.shrink(patches.count_after)
+        self._give_room_back(patches.count_after)
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
@@ -438,7 +437,12 @@ class MemoryRecords:
         """Forget the staged edit; every record is as before."""
         if self._patches is not None:
             self._patches.undo()
+            self._give_room_back(self.count)
             self._patches = None
+
+    def _give_room_back(self, count: int) -> None:
+        with suppress(MemoryError):  # it takes room, for a while; then it is done after a later request
+            self.shelves.shrink(count)
 
 
 def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:

@@ -80,9 +80,11 @@ class Patches:
         return {place: (entering.get(place, ()), leaving.get(place, ())) for place in {**entering, **leaving}}
 
     def _by_place(self, at: Ints, numbers: Ints, rows: Batch) -> dict[int, Batch]:
+        if len(at) <= 1:
+            return {place: tuple([column[numbers] for column in rows]) for place in at.tolist()}
         order = np.argsort(at, kind="stable")
         places, first = np.unique(at[order], return_index=True)
-        columns = [column[numbers[order]] for column in rows] if len(at) else []
+        columns = [column[numbers[order]] for column in rows]
         bounds = [*first.tolist(), len(at)]
         return {
             place: tuple([column[begin:stop] for column in columns])
@@ -124,6 +126,7 @@ class Patches:
             shelves.restore(
                 self.places, self.before, self.kept, places, slots, rows, edit.put_places[new], edit.put_slots[new]
             )
+            self.begun = self.done = False
         shelves.resize(self.places_before)
 
 

@@ -5,6 +5,8 @@ Each place's rows start on a 64-byte boundary, so that summing them gives the sa
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from expunge.regions import Regions, blank
@@ -72,27 +74,32 @@ class Shelf(Regions):
             return self.buffers[0][start : start + length]
         return self.buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
-    def _where(self, places: Ints, slots: Ints) -> Ints | slice:
-        """Return where in the buffer the numbers of these rows are."""
+    def _rows(self, places: Ints, slots: Ints) -> tuple[AnyArray, Any]:
+        """Return the buffer, and where in it these rows are; rows of several numbers are seen as windows on it."""
+        buffer, width = self.buffers[0], self.width
         if len(slots) == 1:
-            start = self.offsets.item(places.item(0)) + slots.item(0) * self.width
-            return slice(start, start + self.width)
-        first = self.offsets[places] + slots * self.width
-        return first if self.flat else (first[:, None] + np.arange(self.width)).ravel()
+            start = self.offsets.item(places.item(0)) + slots.item(0) * width
+            return buffer[start : start + width].reshape(1, width), slice(None)
+        first = self.offsets[places] + slots * width
+        shape = (max(len(buffer) - width + 1, 0), width)
+        return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize)), first
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
         if len(slots):
-            self.buffers[0][self._where(places, slots)] = rows.ravel()
+            windows, where = self._rows(places, slots)
+            windows[where] = rows.reshape(len(slots), self.width)
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
         if len(slots):
-            self.buffers[0][self._where(places, slots)] = blank(self.buffers[0].dtype)
+            windows, where = self._rows(places, slots)
+            windows[where] = blank(windows.dtype)
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
-        rows = self.buffers[0][self._where(places, slots)]
+        windows, where = self._rows(places, slots)
+        rows = windows[where]
         return (rows.copy() if len(slots) == 1 else rows).reshape(len(slots), *self.tail)
 
     def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
