@@ -182,7 +182,7 @@ def test_a_fit_carries_no_spare_room(kind):
     records, _ = started(Scattered(16), kind, 500)
     for shelf in parts(records.shelves):
         filled = shelf.filled if isinstance(shelf, SparseShelf) else records.shelves.lengths * shelf.width
-        assert shelf.size == shelf.used == (-(-filled // shelf._step()) * shelf._step()).sum()
+        assert shelf.size == shelf.used == (-(-filled // shelf.step) * shelf.step).sum()
 
 
 @pytest.mark.parametrize("schedule", [Scattered(4), Shuffled(3), Everyone(2)], ids=str)

@@ -7,6 +7,7 @@ request costs the copy of a few places on average, whatever the history, and mem
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,20 @@ def resized(numbers: Ints, size: int) -> Ints:
     return whole[:size]
 
 
+def step_of(buffers: tuple[AnyArray, ...]) -> int:
+    """Return after how many elements all buffers are on the boundary again."""
+    return max([ALIGNMENT // math.gcd(ALIGNMENT, buffer.itemsize) for buffer in buffers])
+
+
 class Regions:
     """A region for each place, in one or two buffers of the same length; what no record takes up is blank."""
 
-    __slots__ = ("buffers", "little", "offsets", "rooms", "used", "whole")
+    __slots__ = ("buffers", "little", "offsets", "rooms", "step", "used", "whole")
 
     def __init__(self, dtypes: list[np.dtype[Any]], little: int, whole: int) -> None:
         self.buffers: tuple[AnyArray, ...] = tuple([aligned(0, dtype) for dtype in dtypes])
+        self.step = step_of(self.buffers)
+        """How many elements there are from one boundary that a region can start on to the next."""
         self.little = little
         """How many elements a region has to spare, beside its share."""
         self.whole = whole
@@ -97,15 +105,9 @@ class Regions:
         """Return how many elements the records of each place take up."""
         raise NotImplementedError
 
-    def _padded(self, elements: Any, dtypes: list[np.dtype[Any]] | None = None) -> Any:
+    def _padded(self, elements: Any) -> Any:
         """Return how many elements a region has, so that the next begins on the boundary."""
-        step = self._step(dtypes)
-        return -(-elements // step) * step
-
-    def _step(self, dtypes: list[np.dtype[Any]] | None = None) -> int:
-        """Return the number of elements from one boundary that elements can start on to the next."""
-        sizes = [dtype.itemsize for dtype in dtypes or [buffer.dtype for buffer in self.buffers]]
-        return max([ALIGNMENT // int(np.gcd(ALIGNMENT, size)) for size in sizes])
+        return -(-elements // self.step) * self.step
 
     def _roomy(self, needed: Any) -> Any:
         """Return the room of regions, with some to spare."""
@@ -154,7 +156,7 @@ class Regions:
 
     def limit(self, live: int) -> int:
         """Return how many elements there may be memory for, with ``live`` of them taken up."""
-        return 2 * live + len(self.rooms) * (3 * self.little // 2 + 5 * self._step() // 4) + ALIGNMENT
+        return 2 * live + len(self.rooms) * (3 * self.little // 2 + 5 * self.step // 4) + ALIGNMENT
 
     def relay(self, rooms: Ints, size: int | None = None, dtypes: list[np.dtype[Any]] | None = None) -> None:
         """Lay all regions out anew in other buffers, perhaps of another type; overwrite the old ones.
@@ -165,12 +167,13 @@ class Regions:
         offsets, old = np.cumsum(rooms) - rooms, self.buffers
         dtypes = dtypes or [buffer.dtype for buffer in old]
         new = tuple([aligned(used if size is None else size, dtype) for dtype in dtypes])
+        step = step_of(new)
         for source, target, number in self._runs(offsets, rooms):
             for before, after in zip(old, new, strict=True):
                 after[target : target + number] = before[source : source + number]
         blanks = [blank(buffer.dtype) for buffer in old]
-        self.buffers, self.offsets, self.rooms, self.used, old[0][...], old[-1][...] = (
-            new, offsets, rooms, used, blanks[0], blanks[-1]
+        self.buffers, self.step, self.offsets, self.rooms, self.used, old[0][...], old[-1][...] = (
+            new, step, offsets, rooms, used, blanks[0], blanks[-1]
         )  # fmt: skip
 
     def _runs(self, offsets: Ints, rooms: Ints) -> list[tuple[int, int, int]]:

@@ -5,11 +5,9 @@ Each place's rows start on a 64-byte boundary, so that summing them gives the sa
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from expunge.regions import Regions, blank
+from expunge.regions import Regions, blank, step_of
 from expunge.types import AnyArray, Ints
 
 
@@ -42,8 +40,8 @@ class Shelf(Regions):
         """Make room for longer strings than any before (on a ``fresh`` shelf, for any type)."""
         longer = column.dtype.kind == "U" and self.dtype.itemsize < column.dtype.itemsize
         if longer or (fresh and column.dtype.kind != self.dtype.kind):
-            dtypes = [column.dtype]
-            self.relay(self._padded(self._filled(lengths), dtypes), None, dtypes)
+            step = step_of((column,))
+            self.relay(-(-self._filled(lengths) // step) * step, None, [column.dtype])
 
     def _filled(self, lengths: Ints) -> Ints:
         return lengths * self.width
@@ -74,33 +72,37 @@ class Shelf(Regions):
             return self.buffers[0][start : start + length]
         return self.buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
-    def _rows(self, places: Ints, slots: Ints) -> tuple[AnyArray, Any]:
-        """Return the buffer, and where in it these rows are; rows of several numbers are seen as windows on it."""
-        buffer, width = self.buffers[0], self.width
-        if len(slots) == 1:
-            start = self.offsets.item(places.item(0)) + slots.item(0) * width
-            return buffer[start : start + width].reshape(1, width), slice(None)
-        first = self.offsets[places] + slots * width
-        shape = (max(len(buffer) - width + 1, 0), width)
-        return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize)), first
+    def _row(self, place: int, slot: int) -> AnyArray:
+        """Return the numbers of one row, as a view."""
+        start = self.offsets.item(place) + slot * self.width
+        return self.buffers[0][start : start + self.width]
+
+    def _windows(self) -> AnyArray:
+        """Return the buffer as rows, one from every element on: fancy indexing takes them as a whole."""
+        buffer = self.buffers[0]
+        shape = (max(len(buffer) - self.width + 1, 0), self.width)
+        return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize))
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
-        if len(slots):
-            windows, where = self._rows(places, slots)
-            windows[where] = rows.reshape(len(slots), self.width)
+        if len(slots) == 1:
+            self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
+        elif len(slots):
+            where = self.offsets[places] + slots * self.width
+            self._windows()[where] = rows.reshape(len(slots), self.width)
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
-        if len(slots):
-            windows, where = self._rows(places, slots)
-            windows[where] = blank(windows.dtype)
+        if len(slots) == 1:
+            self._row(places.item(0), slots.item(0))[...] = blank(self.buffers[0].dtype)
+        elif len(slots):
+            self._windows()[self.offsets[places] + slots * self.width] = blank(self.buffers[0].dtype)
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
-        windows, where = self._rows(places, slots)
-        rows = windows[where]
-        return (rows.copy() if len(slots) == 1 else rows).reshape(len(slots), *self.tail)
+        if len(slots) == 1:
+            return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
+        return self._windows()[self.offsets[places] + slots * self.width].reshape(len(slots), *self.tail)
 
     def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
         """Give places room for so many rows each."""
