@@ -262,7 +262,7 @@ def test_control_a_sparse_row_that_stays_behind_is_caught(monkeypatch):
     real = SparseShelf.rewrite
 
     def lazy(self, place, slots, rows, after, kept):
-        real(self, place, [], None, after, kept)
+        real(self, place, slots[:0], None, after, kept)
 
     monkeypatch.setattr(SparseShelf, "rewrite", lazy)
     learner = toy(Scattered(1), query=Slope(), sigma=1.0)

@@ -252,8 +252,8 @@ class _Ordered:
     def delete(self, lengths: Ints, places: Ints, slots: Ints) -> Edit:
         """Fill the holes among the first n - k positions, in order, with the survivors of the last k."""
         positions = places * self.batch + slots
-        before = self.batch * max(len(lengths) - 1, 0)  # all steps are full but the last
-        return cut(close_up(before + lengths[-1:], np.zeros_like(positions), positions), self.batch)
+        total = lengths.sum(keepdims=True)
+        return cut(close_up(total, np.zeros_like(positions), positions), self.batch)
 
     def _assignment(self, order: Ints) -> Assignment:
         lengths = np.full(self.steps(len(order)), self.batch)

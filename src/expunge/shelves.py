@@ -69,11 +69,7 @@ class Shelves:
         """Return what must be kept of places to rewrite them, be it several times: for sparse columns, copies."""
         if not self.sparse:
             return self.nothing
-        where = list(zip(places.tolist(), self.lengths[places].tolist(), strict=True))
-        return [
-            [shelf.keep(place, length) for place, length in where] if isinstance(shelf, SparseShelf) else None
-            for shelf in self.columns
-        ]
+        return [shelf.keep(places, self.lengths) if isinstance(shelf, SparseShelf) else None for shelf in self.columns]
 
     def rewrite(
         self, places: Ints, after: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
@@ -83,13 +79,9 @@ class Shelves:
 
         There must be room. After an interruption it can be done again, and `restore` undoes it.
         """
-        cuts = cut_by_place(places, at, slots) if self.sparse else []
         for shelf, column, before in zip(self.columns, rows or self.nothing, kept, strict=True):
             if isinstance(shelf, SparseShelf):
-                for place, length, one, (where, numbers) in zip(
-                    places.tolist(), after.tolist(), before, cuts, strict=True
-                ):
-                    shelf.rewrite(place, where, column[numbers] if where else None, length, one)
+                shelf.rewrite_all(places, after, before, at, slots, column)
             else:
                 shelf.put(at, slots, column)
                 shelf.wipe(drop_at, drop_slots)
@@ -102,8 +94,7 @@ class Shelves:
         """Undo `rewrite`: put the rows that lay there back, and overwrite the ones that came behind them."""
         for shelf, column, old in zip(self.columns, rows, kept, strict=True):
             if isinstance(shelf, SparseShelf):
-                for place, length, one in zip(places.tolist(), before.tolist(), old, strict=True):
-                    shelf.rewrite(place, [], None, length, one)
+                shelf.rewrite_all(places, before, old)
             else:
                 shelf.put(at, slots, column)
                 shelf.wipe(new_at, new_slots)
@@ -118,10 +109,3 @@ class Shelves:
     def nbytes(self) -> int:
         """Size of everything in memory."""
         return self.lengths.nbytes + sum(shelf.nbytes for shelf in self.columns)
-
-
-def cut_by_place(places: Ints, at: Ints, slots: Ints) -> list[tuple[list[int], Ints]]:
-    """Return the slots of each place, ascending, and their numbers."""
-    order = np.lexsort((slots, at))
-    bounds = np.searchsorted(at[order], [places, places + 1]).T.tolist()
-    return [(slots[order[first:stop]].tolist(), order[first:stop]) for first, stop in bounds]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from expunge.columns import LARGEST, counts_in, csr, empty, index_type, pointers, rows_in
+from expunge.columns import LARGEST, counts_in, csr, empty, index_type, pointers
+from expunge.edits import NONE
 from expunge.regions import Regions, resized
 from expunge.shelf import Shelf
 from expunge.types import AnyArray, Column, Ints
@@ -86,19 +89,40 @@ class SparseShelf(Regions):
         where = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
         return csr(self.data[where], self.indices[where], pointers(counts, max(self.width, len(where))), self.width)
 
-    def keep(self, place: int, length: int) -> Column:
-        """Return a copy of a place, for `rewrite` to start from."""
-        return self.block(place, length).copy()
+    def keep(self, places: Ints, lengths: Ints) -> list[Packed]:
+        """Return copies of places, for `rewrite` to start from."""
+        kept = []
+        for place, length in zip(places.tolist(), lengths[places].tolist(), strict=True):
+            here = slice(self.offsets.item(place), self.offsets.item(place) + self.filled.item(place))
+            counts = self.counts.block(place, length)
+            kept.append(Packed(counts.copy(), self.data[here].copy(), self.indices[here].copy()))
+        return kept
 
-    def rewrite(self, place: int, slots: list[int], rows: Column, after: int, kept: Column) -> None:
+    def rewrite_all(
+        self, places: Ints, after: Ints, kept: list[Packed], at: Ints = NONE, slots: Ints = NONE, rows: Column = None
+    ) -> None:
+        """Make places what was ``kept`` of them, with rows put into slots ``at, slots``, and end each at ``after``."""
+        order = np.lexsort((slots, at))
+        slots = slots[order]
+        bounds = np.searchsorted(at[order], [places, places + 1]).T.tolist()
+        rows = empty(self.width) if rows is None else rows[order]
+        counts = counts_in(rows)
+        for place, length, old, (first, stop) in zip(places.tolist(), after.tolist(), kept, bounds, strict=True):
+            new = None
+            if first < stop:
+                here = slice(rows.indptr.item(first), rows.indptr.item(stop))
+                new = Packed(counts[first:stop], rows.data[here], rows.indices[here])
+            self.rewrite(place, slots[first:stop], new, length, old)
+
+    def rewrite(self, place: int, slots: Ints, rows: Packed | None, after: int, kept: Packed) -> None:
         """Make a place what was ``kept`` of it, with rows put into slots (ascending), and end at ``after``."""
         splice = Splice(kept, slots, rows, after)
         stored = splice.stored
         self.reserve(place, stored, self.filled)
         start = self.offsets.item(place)
         stop, end = start + stored, start + self.rooms.item(place)
-        splice.write(kept.data, rows.data if slots else None, self.data[start:stop])
-        splice.write(kept.indices, rows.indices if slots else None, self.indices[start:stop])
+        splice.write(kept.data, None if rows is None else rows.data, self.data[start:stop])
+        splice.write(kept.indices, None if rows is None else rows.indices, self.indices[start:stop])
         self.data[stop:end] = 0.0
         self.indices[stop:end] = 0
         self.stored, self.filled[place] = self.stored + stored - self.filled.item(place), stored
@@ -134,23 +158,33 @@ class SparseShelf(Regions):
         return super().nbytes + self.counts.nbytes - self.counts.content_bytes + self.filled.nbytes
 
 
+class Packed(NamedTuple):
+    """Sparse rows side by side: how many numbers each has, the numbers, and which columns they belong to."""
+
+    counts: AnyArray
+    data: AnyArray
+    indices: AnyArray
+
+
 class Splice:
     """How some rows of a sparse column give way to others."""
 
     __slots__ = ("counts", "new", "old", "stored")
 
-    def __init__(self, column: Column, slots: list[int], rows: Column, after: int) -> None:
-        before = min(rows_in(column), after)
+    def __init__(self, kept: Packed, slots: Ints, rows: Packed | None, after: int) -> None:
+        before = min(len(kept.counts), after)
         self.counts = np.zeros(after, dtype=np.int32)
-        self.counts[:before] = counts_in(column)[:before]
-        if slots:
-            self.counts[slots] = counts_in(rows)
+        self.counts[:before] = kept.counts[:before]
+        self.new = [0]
+        if rows is not None:
+            self.counts[slots] = rows.counts
+            self.new = pointers(rows.counts, LARGEST + 1).tolist()
         self.stored = int(self.counts.sum(dtype=np.int64))
-        fences = np.array([-1, *slots, before])
-        first, stop = column.indptr[(fences[:-1] + 1).clip(max=before)], column.indptr[fences[1:].clip(max=before)]
+        ends = pointers(kept.counts, LARGEST + 1)
+        fences = np.concatenate([[-1], slots, [before]])
+        first, stop = ends[(fences[:-1] + 1).clip(max=before)], ends[fences[1:].clip(max=before)]
         self.old = list(zip(first.tolist(), stop.tolist(), strict=True))
         """The parts that stay: before, between and after the slots."""
-        self.new = rows.indptr.tolist() if slots else [0]
 
     def write(self, old: AnyArray, new: AnyArray | None, target: AnyArray) -> None:
         """Write the numbers (or their indices) of the result."""
