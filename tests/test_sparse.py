@@ -261,8 +261,8 @@ def test_the_state_after_changes_of_sparse_records_has_the_law_of_fresh_learning
 def test_control_a_sparse_row_that_stays_behind_is_caught(monkeypatch):
     real = SparseShelf.rewrite
 
-    def lazy(self, place, length, slots, rows, after, kept):
-        real(self, place, length, [slot for slot in slots if slot >= length], None, after, kept)
+    def lazy(self, place, slots, rows, after, kept):
+        real(self, place, slots[:0], None, after, kept)
 
     monkeypatch.setattr(SparseShelf, "rewrite", lazy)
     learner = toy(Scattered(1), query=Slope(), sigma=1.0)
@@ -308,6 +308,14 @@ def test_no_byte_of_a_deleted_sparse_record_stays_in_memory(schedule, how):
     check_blank(records.shelves)
 
 
+def put(shelves, place, slots, new, more):
+    at, places, none = np.full(len(new), place), np.array([place]), np.zeros(0, dtype=np.int64)
+    rows = (sparse.csr_array(new),)
+    shelves.make_room(at, slots, rows)
+    after = shelves.lengths[places] + more
+    shelves.rewrite(places, after, shelves.keep(places), at, slots, rows, none, none)
+
+
 def test_old_buffers_are_blanked_when_regions_move_and_buffers_grow():
     rng = np.random.default_rng(9)
     shelves = Shelves((sparse.csr_array(rows(rng, 12)),), np.arange(12), np.array([4, 0, 8]))
@@ -316,9 +324,7 @@ def test_old_buffers_are_blanked_when_regions_move_and_buffers_grow():
     for turn in range(40):
         place, old = turn % 3, (shelf.data, shelf.indices)
         new = rows(rng, 1 + turn % 5, 0.9)
-        length = shelves.lengths.item(place)
-        slots = list(range(length, length + len(new)))
-        shelves.rewrite(place, length, slots, (sparse.csr_array(new),), slots[-1] + 1, shelves.keep(place, length))
+        put(shelves, place, shelves.lengths.item(place) + np.arange(len(new)), new, len(new))
         truth[place] = np.concatenate([truth[place], new])
         for before, now in zip(old, (shelf.data, shelf.indices), strict=True):
             assert before is now or not before.any()
@@ -374,9 +380,10 @@ def test_an_interruption_at_any_line_of_laying_out_anew_loses_nothing():
         shelves = Shelves((sparse.csr_array(x), y), np.arange(12), np.array([7, 5]))
         thin, flat = shelves.columns
         ends = [
-            interrupted(partial(flat.relay, shelves.lengths, shelves.capacities + 3), number),
-            interrupted(partial(flat.move, 0, 7, 20), number),
-            interrupted(partial(thin._refit, thin.offsets, 2 * len(thin.data)), number),
+            interrupted(partial(flat.relay, flat.rooms + 8), number),
+            interrupted(partial(flat.reserve, 0, 20, shelves.lengths), number),
+            interrupted(partial(thin.relay, thin.rooms + 16, 2 * thin.size), number),
+            interrupted(partial(thin.reserve, 0, 50, shelves.lengths), number),
         ]
         for place, part in ((0, slice(7)), (1, slice(7, 12))):
             block = shelves.block(place)
@@ -429,8 +436,7 @@ def test_many_columns_or_many_numbers_take_64_bit_indices(monkeypatch):
         column = shelves.block(place)[0]
         assert column.indices.dtype == column.indptr.dtype == (np.int64, np.int32)[place]
         assert np.array_equal(column.toarray(), part)
-    kept = shelves.keep(0, 55)
-    shelves.rewrite(0, 55, [3], (sparse.csr_array(x[57:58]),), 54, kept)
+    put(shelves, 0, np.array([3]), x[57:58], -1)
     assert np.array_equal(shelves.block(0)[0].toarray(), np.concatenate([x[:3], x[57:58], x[4:54]]))
     check_blank(shelves)
 

@@ -25,6 +25,7 @@ from expunge import (
     MemoryRecords,
     Scattered,
     SquareRoot,
+    insert,
     learn,
     learn_with_outcome,
     unlearn,
@@ -97,6 +98,16 @@ def main() -> None:
         began = time.perf_counter()
         unlearn(learner, records, transcript, ids[first : first + 10_000], rng=rng)
         bulks.append(time.perf_counter() - began)
+    thousands = []
+    for first in range(35_000, 44_000, 1000):
+        began = time.perf_counter()
+        unlearn(learner, records, transcript, ids[first : first + 1000], rng=rng)
+        thousands.append(time.perf_counter() - began)
+    insertions = []
+    for one in track(range(5000), "single insertions"):
+        began = time.perf_counter()
+        insert(learner, records, transcript, (features[one : one + 1], labels[one : one + 1]), rng=rng)
+        insertions.append(time.perf_counter() - began)
     report = verify(learner, records, transcript)
     assert report.ok, report.problems
 
@@ -111,6 +122,9 @@ def main() -> None:
         "laid-out learn / kept deletion, median (at least 400)": laid_out / float(np.median(kept)),
         "kept deletion, median microseconds": 1e6 * float(np.median(kept)),
         "bulk of 10,000 / laid-out learn (at most 1.5)": float(np.median(bulks)) / laid_out,
+        "bulk of 1,000 / laid-out learn (at most 1.5)": float(np.median(thousands)) / laid_out,
+        "insertion, median milliseconds (at most 1)": 1e3 * float(np.median(insertions)),
+        "insertion, mean milliseconds, replays and one new layout included": 1e3 * float(np.mean(insertions)),
         "replays of 5,000 deletions": len(replayed),
         "mean replay / laid-out learn": float(np.mean(replayed)) / laid_out if replayed else None,
         "mean deletion, evaluations / those of learning": float(np.mean(evaluations)),
@@ -118,7 +132,7 @@ def main() -> None:
         "scikit-learn's LogisticRegression / learn with layout": peer / with_layout,
         "scikit-learn's LogisticRegression / mean deletion": peer / float(np.mean(kept + replayed)),
         "transcript numbers / (3 T m) (at most 1)": tables / 8 / (3 * STEPS * FEATURES),
-        "record buffers / records, bytes": sizes["columns"] / (RECORDS * (FEATURES + 1) * 8),
+        "record buffers / live records, bytes (at most 2)": sizes["columns"] / live,
         "id index, bytes a record": sizes["index"] / RECORDS,
         "live records, megabytes": live / 1e6,
     }

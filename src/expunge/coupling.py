@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from expunge.types import Array
+
 COUPLINGS = ("joint", "sequential", "adaptive")
 
 
@@ -19,6 +21,10 @@ class Decision(NamedTuple):
 
     kept: bool
     move: float
+
+    def moved(self, shift: Array) -> Array:
+        """Return by how much the noise moves."""
+        return shift if self.kept else self.move * shift
 
 
 KEPT = Decision(True, 1.0)

@@ -90,29 +90,23 @@ def let_in(lengths: Ints, places: Ints, rng: np.random.Generator) -> Edit:
     last = np.empty_like(places)
     last[order] = lengths[in_order] + np.arange(len(places)) - np.searchsorted(in_order, in_order)
     drawn = rng.integers(last + 1) if len(last) else last
-    content: dict[tuple[int, int], int] = {}  # slot -> newcomer j, or -1 - old slot
-    for j, (place, end, slot) in enumerate(zip(places.tolist(), last.tolist(), drawn.tolist(), strict=True)):
+    content: dict[int, int] = {}  # position -> newcomer j, or -1 - old position
+    ends, slots = (places << SLOT_BITS) | last, (places << SLOT_BITS) | drawn
+    for j, (end, slot) in enumerate(zip(ends.tolist(), slots.tolist(), strict=True)):
         if slot != end:
-            content[place, end] = content.get((place, slot), -1 - slot)
-        content[place, slot] = j
-    targets = sorted(content)
-    sources = [content[target] for target in targets]
-    moved = [(place, -1 - source) for (place, _), source in zip(targets, sources, strict=True) if source < 0]
-    numbers = {position: -1 - k for k, position in enumerate(moved)}
-    put_sources = [
-        source if source >= 0 else numbers[target[0], -1 - source]
-        for target, source in zip(targets, sources, strict=True)
-    ]
-    at, came = _pairs(targets), _pairs(moved)
-    from_outside = np.array(put_sources, dtype=np.int64) >= 0
+            content[end] = content.get(slot, -1 - slot)
+        content[slot] = j
+    number = len(content)
+    targets, sources = np.fromiter(content, np.int64, number), np.fromiter(content.values(), np.int64, number)
+    order = np.argsort(targets)
+    targets, sources = targets[order], sources[order]
+    old = sources < 0
+    came = -1 - sources[old]
+    sources[old] = -1 - np.arange(len(came))
     return Edit(
-        at[:, 0], at[:, 1], np.array(put_sources, dtype=np.int64), from_outside, came[:, 0], came[:, 1],
+        targets >> SLOT_BITS, targets & SLOT_MASK, sources, ~old, came >> SLOT_BITS, came & SLOT_MASK,
         added=len(places),
     )  # fmt: skip
-
-
-def _pairs(positions: list[tuple[int, int]]) -> Ints:
-    return np.array(positions, dtype=np.int64).reshape(-1, 2)
 
 
 def cut(edit: Edit, batch: int) -> Edit:

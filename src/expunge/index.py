@@ -6,6 +6,8 @@ the set of its entries (and of its size): it cannot tell what was deleted, or in
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from expunge.schedules import mix, mix_one
@@ -39,8 +41,9 @@ class HashIndex:
     def __init__(self, hashed: Keys, values: Ints) -> None:
         self._build(hashed, values)
 
-    def _build(self, hashed: Keys, values: Ints) -> None:
-        order = np.argsort(hashed)
+    def _build(self, hashed: Keys, values: Ints, kind: Literal["quick", "stable"] = "quick") -> None:
+        """Build the table; "stable" sorting is quick if most entries are in order."""
+        order = np.argsort(hashed, kind=kind)
         ordered = hashed[order]
         if (ordered[1:] == ordered[:-1]).any():  # entries of one hash lie by value
             order = np.lexsort((values, hashed))
@@ -194,7 +197,8 @@ class HashIndex:
         """Put entries in."""
         if len(hashed) * 64 > self.count or 2 * (self.count + len(hashed)) >= 2 ** (64 - self._shift):
             have, at = self.entries()
-            self._build(np.concatenate([have, hashed]), np.concatenate([at, values]))
+            order = np.argsort(hashed)
+            self._build(np.concatenate([have, hashed[order]]), np.concatenate([at, values[order]]), "stable")
             return
         for one, value in zip(hashed.tolist(), values.tolist(), strict=True):
             self._add_one(one, value)

@@ -19,7 +19,7 @@ from expunge.records import Delete, Insert, Located, Query, Replace, Request, Sh
 from expunge.rows import Path
 from expunge.schedules import Assignment, Entering, Schedule, joins
 from expunge.shelves import Shelves
-from expunge.types import AnyArray, Array, Batch, Ints, Keys
+from expunge.types import AnyArray, Batch, Ints, Keys
 
 
 class MemoryRecords:
@@ -388,7 +388,7 @@ class MemoryRecords:
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""
         if self._patches is not None:
-            self._patches.at(place)
+            self._patches.finish()
         batch = self.batch_at(place)
         if share.rate < 1.0:
             batch = _joining(batch, self.keys_at(place), step, share.rate)
@@ -396,25 +396,24 @@ class MemoryRecords:
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
-        patch = self._patches.at(place) if self._patches is not None else None
-        moved: Array | None = None
-        evaluations = above = 0
-        groups = () if patch is None else ((patch.entering, False), (patch.leaving, True))
-        for rows, leaving in groups:
-            if not rows:
-                continue
-            batch = rows[: self._width]
-            if share.rate < 1.0:
-                batch = _joining(batch, rows[-1], step, share.rate)
-            part = evaluate(query, step, path, batch, share.unit)
-            signed = -part.sum if leaving else part.sum
-            moved = signed if moved is None else moved + signed
-            evaluations += part.evaluations
-            above += part.above
-        return Total(np.zeros(query.size) if moved is None else moved, evaluations, above)
+        entering, leaving = ((), ()) if self._patches is None else self._patches.at(place)
+        left = self._part(leaving, step, path, query, share)
+        if not entering:
+            return Total(-left.sum, left.evaluations, left.above)
+        came = self._part(entering, step, path, query, share)
+        return Total(came.sum - left.sum, came.evaluations + left.evaluations, came.above + left.above)
+
+    def _part(self, rows: Batch, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what some rows, in all their columns, contribute to a step."""
+        if not rows:
+            return Total(np.zeros(query.size), 0, 0)
+        batch = rows[: self._width]
+        if share.rate < 1.0:
+            batch = _joining(batch, rows[-1], step, share.rate)
+        return evaluate(query, step, path, batch, share.unit)
 
     def stage(self, edit: Edit) -> None:
-        """Hold an edit ready; a place changes when a sum over it is first asked for, or at `commit`."""
+        """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""
         self._refuse_staged()
         if edit.entering:
             self.shelves.admit(edit.entering, self.count == 0)
@@ -428,14 +427,15 @@ class MemoryRecords:
             raise BadRecords("records: there is no change to commit.")
         edit = patches.edit
         patches.finish()
+        if self._ordered:
+            self.shelves.resize(-(-patches.count_after // self.shelves.least))
+        self._give_room_back(patches.count_after)
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self._width])
             self._model = tuple([shelf.empty() for shelf in self.shelves.columns])
-        if self._ordered:
-            self.shelves.resize(int(np.count_nonzero(self.shelves.lengths)))
         self.count = patches.count_after
         self._patches = None
         self._index, self._subject_index = indexes
@@ -481,7 +481,12 @@ class MemoryRecords:
         """Forget the staged edit; every record is as before."""
         if self._patches is not None:
             self._patches.undo()
+            self._give_room_back(self.count)
             self._patches = None
+
+    def _give_room_back(self, count: int) -> None:
+        with suppress(MemoryError):  # it takes room, for a while; then it is done after a later request
+            self.shelves.shrink(count)
 
 
 def _unknown(record: Any) -> UnknownId:

@@ -1,63 +1,61 @@
-"""An edit of the shelves, cut up by place: done place by place when needed, and undone to the last byte."""
+"""An edit of the shelves: done when a sum over a changed place is first asked for, and undone to the last byte."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from expunge.columns import rows_in, stack
-from expunge.edits import SLOT_BITS, Edit
+from expunge.edits import Edit
 from expunge.shelves import Shelves
-from expunge.types import Batch, Column, Ints
-
-
-@dataclass
-class Patch:
-    """What an edit does at one place, and what is needed to undo it."""
-
-    slots: list[int]
-    rows: Batch
-    """What is put into the slots."""
-    dropped: int
-    """How many rows at the end are dropped, after that."""
-    entering: Batch
-    leaving: Batch
-    """The rows that change place: what the sums of the place gain and lose."""
-    before: int | None = None
-    """How many rows there were; None while the patch has not begun."""
-    kept: Sequence[Any] = ()
-    """What the shelves keep of the place, from when it begins, to do it again or undo it."""
-    done: bool = False
+from expunge.types import Batch, Ints
 
 
 class Patches:
-    """A staged edit."""
+    """A staged edit, and what is needed to undo it."""
 
     def __init__(self, shelves: Shelves, edit: Edit, count_after: int) -> None:
         self.count_after = count_after
         self.shelves = shelves
         self.edit = edit
         self.places_before = len(shelves)
+        self.begun = self.done = False
+        self.put_rows: Batch = ()
+        self.kept: Sequence[Any] = ()
+        """What the shelves keep of each place, to do the edit again or undo it."""
         if edit.within_a_place:
-            place, slot = edit.leave_places.item(0), edit.leave_slots.item(0)
-            block = shelves.block(place)
+            self.places = edit.leave_places
+            slot, block = edit.leave_slots.item(0), shelves.block(self.places.item(0))
             self.leave_rows: Batch = tuple([column[slot : slot + 1].copy() for column in block])
-            self.put_rows: Batch = ()
             if len(edit.put_slots):
                 self.put_rows = tuple([column[-1:].copy() for column in block])
-            self.by_place = {place: Patch(edit.put_slots.tolist(), self.put_rows, 1, (), self.leave_rows)}
+            self.groups = {self.places.item(0): ((), self.leave_rows)}
         else:
+            self.places = np.unique(np.concatenate([edit.put_places, edit.leave_places, edit.drop_places]))
             self.leave_rows = shelves.gather(edit.leave_places, edit.leave_slots)
             self.put_rows = self._sources()
-            self.by_place = self._cut()
+            self.groups = self._grouped()
 
     def make_room(self) -> None:
-        """Add the places that the edit needs."""
-        if len(self.edit.put_places) and not self.edit.within_a_place:
-            self.shelves.resize(max(len(self.shelves), int(self.edit.put_places.max()) + 1))
+        """Add the places that the edit needs, and room for the rows that come."""
+        edit, shelves = self.edit, self.shelves
+        inserting = edit.added and not edit.removed
+        if inserting:
+            shelves.resize(max(len(shelves), self.places.item(-1) + 1))
+            shelves.make_room(edit.put_places, edit.put_slots, self.put_rows)
+        self.before = shelves.lengths[self.places]
+        """How many rows each place has."""
+        self.after = self.before
+        """How many it will have."""
+        if edit.within_a_place:
+            self.after = self.before - 1
+        elif inserting:
+            beyond = edit.put_slots >= shelves.lengths[edit.put_places]
+            self.after = self.before + _numbers(self.places, edit.put_places[beyond])
+        elif edit.removed:
+            self.after = self.before - _numbers(self.places, edit.drop_places)
 
     def _sources(self) -> Batch:
         """Return the rows to put, in the order of ``put_sources``."""
@@ -73,76 +71,65 @@ class Patches:
         numbers = np.where(edit.put_sources >= 0, edit.put_sources, number - 1 - edit.put_sources)
         return tuple([stack(pair)[numbers] for pair in zip(edit.entering, moved, strict=True)])
 
-    def _cut(self) -> dict[int, Patch]:
+    def _grouped(self) -> dict[int, tuple[Batch, Batch]]:
+        """Return the rows that enter and leave each place: what its sums gain and lose."""
         edit = self.edit
-        puts = np.lexsort((edit.put_slots, edit.put_places))
-        put_at, put_slots = edit.put_places[puts], edit.put_slots[puts].tolist()
-        put_rows = [column[puts] for column in self.put_rows]
-        enters = puts[edit.put_enters[puts]]
-        enter_at, enter_rows = edit.put_places[enters], [column[enters] for column in self.put_rows]
-        leaves = np.argsort(edit.leave_places, kind="stable")
-        leave_at, leave_rows = edit.leave_places[leaves], [column[leaves] for column in self.leave_rows]
-        drop_at = np.sort(edit.drop_places)
-        places = np.unique(np.concatenate([put_at, leave_at, drop_at]))
+        enters = np.flatnonzero(edit.put_enters)
+        entering = self._by_place(edit.put_places[enters], enters, self.put_rows)
+        leaving = self._by_place(edit.leave_places, np.arange(len(edit.leave_places)), self.leave_rows)
+        return {place: (entering.get(place, ()), leaving.get(place, ())) for place in {**entering, **leaving}}
 
-        def bounds(at: Ints) -> list[list[int]]:
-            return np.searchsorted(at, [places, places + 1]).T.tolist()
-
-        def part(rows: list[Column], first: int, stop: int) -> Batch:
-            return tuple([column[first:stop] for column in rows]) if stop > first else ()
-
+    def _by_place(self, at: Ints, numbers: Ints, rows: Batch) -> dict[int, Batch]:
+        if len(at) <= 1:
+            return {place: tuple([column[numbers] for column in rows]) for place in at.tolist()}
+        order = np.argsort(at, kind="stable")
+        places, first = np.unique(at[order], return_index=True)
+        columns = [column[numbers[order]] for column in rows]
+        bounds = [*first.tolist(), len(at)]
         return {
-            place: Patch(put_slots[p:q], part(put_rows, p, q), s - r, part(enter_rows, *e), part(leave_rows, *f))
-            for place, (p, q), (r, s), e, f in zip(
-                places.tolist(),
-                bounds(put_at),
-                bounds(drop_at),
-                bounds(enter_at),
-                bounds(leave_at),
-                strict=True,
-            )
+            place: tuple([column[begin:stop] for column in columns])
+            for place, begin, stop in zip(places.tolist(), bounds[:-1], bounds[1:], strict=True)
         }
 
-    def at(self, place: int) -> Patch | None:
-        """Return the patch of a place, after doing it."""
-        patch = self.by_place.get(place)
-        if patch is not None and not patch.done:
-            self._do(place, patch)
-        return patch
-
-    def _do(self, place: int, patch: Patch) -> None:
-        shelves, slots = self.shelves, patch.slots
-        if patch.before is None:
-            length = shelves.lengths.item(place)
-            patch.kept = shelves.keep(place, length)
-            patch.before = length
-        length = patch.before
-        more = 0 if not slots or slots[-1] < length else sum(slot >= length for slot in slots)
-        shelves.rewrite(place, length, slots, patch.rows, length + more - patch.dropped, patch.kept)
-        patch.done = True
+    def at(self, place: int) -> tuple[Batch, Batch]:
+        """Return the rows that enter and leave a place, after doing the edit."""
+        if not self.done:
+            self.finish()
+        return self.groups.get(place, ((), ()))
 
     def finish(self) -> None:
-        """Do what has not been done yet."""
-        for place, patch in self.by_place.items():
-            if not patch.done:
-                self._do(place, patch)
+        """Do the edit, unless it is done; after an interruption, again."""
+        if self.done:
+            return
+        edit, shelves = self.edit, self.shelves
+        if not self.begun:
+            self.kept = shelves.keep(self.places)
+            self.begun = True
+        shelves.rewrite(
+            self.places, self.after, self.kept, edit.put_places, edit.put_slots, self.put_rows,
+            edit.drop_places, edit.drop_slots,
+        )  # fmt: skip
+        self.done = True
 
     def undo(self) -> None:
         """Put every byte back: the rows that left or moved are all that was overwritten."""
         edit, shelves = self.edit, self.shelves
-        moved = edit.put_sources < 0
-        back = -1 - edit.put_sources[moved]
-        places = np.concatenate([edit.leave_places, edit.moved_places[back]])
-        slots = np.concatenate([edit.leave_slots, edit.moved_slots[back]])
-        rows = self.leave_rows
-        if len(back):
-            rows = tuple([stack([left, put[moved]]) for left, put in zip(rows, self.put_rows, strict=True)])
-        at, first = np.unique((places << SLOT_BITS) | slots, return_index=True)  # ascending, each slot once
-        for place, patch in self.by_place.items():
-            if patch.before is not None:
-                begin, stop = np.searchsorted(at, [place << 32, (place + 1) << 32]).tolist()
-                numbers = first[begin:stop]
-                old = tuple([column[numbers] for column in rows])
-                length = shelves.lengths.item(place)
-                shelves.rewrite(place, length, slots[numbers].tolist(), old, patch.before, patch.kept)
+        if self.begun:
+            moved = edit.put_sources < 0
+            back = -1 - edit.put_sources[moved]
+            places = np.concatenate([edit.leave_places, edit.moved_places[back]])
+            slots = np.concatenate([edit.leave_slots, edit.moved_slots[back]])
+            rows = self.leave_rows
+            if len(back):
+                rows = tuple([stack([left, put[moved]]) for left, put in zip(rows, self.put_rows, strict=True)])
+            new = edit.put_slots >= self.before[np.searchsorted(self.places, edit.put_places)]
+            shelves.restore(
+                self.places, self.before, self.kept, places, slots, rows, edit.put_places[new], edit.put_slots[new]
+            )
+            self.begun = self.done = False
         shelves.resize(self.places_before)
+
+
+def _numbers(places: Ints, at: Ints) -> Ints:
+    """Return how often each place is among others."""
+    return np.bincount(np.searchsorted(places, at), minlength=len(places))

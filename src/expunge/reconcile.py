@@ -15,7 +15,7 @@ import numpy as np
 from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
 from expunge.errors import BadContribution
 from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
-from expunge.mechanisms import Column, Mechanism
+from expunge.mechanisms import Mechanism
 from expunge.records import Total
 from expunge.rows import Path, Rows
 from expunge.types import Array
@@ -127,23 +127,36 @@ class _Coins:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.many = len(setting.touched) > 1 and setting.mechanism.prefix
+        self.grouped = False
         if self.many:
             self.xi = setting.mechanism.whiten(setting.noise(setting.horizon))
+            self.grouped = isinstance(setting.mechanism.column(0, setting.horizon).rows, slice)
             self.waiting = setting.touched
-            self.group: _Group | None = None
+            self.group = _Group(setting, [], self.xi)
 
     def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
         """Decide about one step; return the decision and the probability that it would be a replay."""
         setting = self.setting
-        column = setting.mechanism.column(step, setting.horizon)
-        distance = math.sqrt(shift @ shift) * column.norm / setting.sigma
+        if self.grouped:
+            group = self._group()
+            norm = group.norms[group.made]
+        else:
+            column = setting.mechanism.column(step, setting.horizon)
+            norm = column.norm
+        distance = math.sqrt(shift.dot(shift)) * norm / setting.sigma
         decision = KEPT
-        seen = self._seen(step, column) if self.many else None
         if distance > 0.0:
-            along = self._along(step, shift) if seen is None else float(seen @ shift)
+            if self.grouped:
+                along = float(group.seen().dot(shift))
+            elif self.many:
+                along = float(column.probe @ self.xi[column.rows] @ shift)
+            else:
+                along = self._along(step, shift)
             decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
-        if self.many:
-            self._move(column, decision.move * shift)
+        if self.grouped:
+            group.move(decision.moved(shift))
+        elif self.many:
+            self.xi[column.rows] -= column.weights[:, None] * decision.moved(shift)
         return decision, replay_probability(distance)
 
     def _along(self, step: int, shift: Array) -> float:
@@ -155,54 +168,44 @@ class _Coins:
         along -= (setting.sums[: setting.horizon] @ shift).cumsum()
         return float(setting.mechanism.pull(step, setting.horizon) @ along)
 
-    def _seen(self, step: int, column: Column) -> Array:
-        """Return Σ_t C[t,τ] ξ_t / scale_t² for the noise as moved so far."""
-        if not isinstance(column.rows, slice):
-            return column.probe @ self.xi[column.rows]
-        if self.group is None or self.group.full:
-            if self.group is not None:
-                self.group.apply(self.xi)
+    def _group(self) -> _Group:
+        """Return the group of the next touched step."""
+        if self.group.made == len(self.group.moves):
+            self.group.apply(self.xi)
             steps, self.waiting = self.waiting[: _Group.SIZE], self.waiting[_Group.SIZE :]
             self.group = _Group(self.setting, steps, self.xi)
-        return self.group.seen()
-
-    def _move(self, column: Column, move: Array) -> None:
-        if isinstance(column.rows, slice):
-            assert self.group is not None
-            self.group.move(move)
-        else:
-            self.xi[column.rows] -= column.weights[:, None] * move
+        return self.group
 
 
 class _Group:
     """Some touched steps in a row: what their coins see is computed at once, their moves are applied at once."""
 
-    SIZE = 64
+    SIZE = 32
 
     def __init__(self, setting: Setting, steps: list[int], xi: Array) -> None:
-        self.first = steps[0]
-        self.columns = np.zeros((setting.horizon - self.first, len(steps)))
+        self.first = steps[0] if steps else setting.horizon
+        self.columns = np.zeros((len(steps), setting.horizon - self.first))
+        self.norms = []
         for number, step in enumerate(steps):
-            self.columns[step - self.first :, number] = setting.mechanism.column(step, setting.horizon).weights
-        self.views = self.columns.T @ xi[self.first :]
-        self.overlaps = self.columns.T @ self.columns
+            column = setting.mechanism.column(step, setting.horizon)
+            self.columns[number, step - self.first :] = column.weights
+            self.norms.append(column.norm)
+        self.views = self.columns @ xi[self.first :]
+        """What each coin sees, Σ_t C[t,τ] ξ_t, but for the moves of the steps before it."""
+        self.overlaps = self.columns @ self.columns.T
         self.moves = np.zeros((len(steps), xi.shape[1]))
         self.made = 0
 
-    @property
-    def full(self) -> bool:
-        return self.made == len(self.moves)
-
     def seen(self) -> Array:
         made = self.made
-        return np.asarray(self.views[made] - self.overlaps[made, :made] @ self.moves[:made])
+        return np.asarray(self.views[made] - self.overlaps[made, :made].dot(self.moves[:made]))
 
     def move(self, move: Array) -> None:
         self.moves[self.made] = move
         self.made += 1
 
     def apply(self, xi: Array) -> None:
-        xi[self.first :] -= self.columns @ self.moves
+        xi[self.first :] -= self.columns.T @ self.moves
 
 
 def joint(setting: Setting) -> Reconciliation:
@@ -213,13 +216,10 @@ def joint(setting: Setting) -> Reconciliation:
     for position, step in enumerate(setting.touched):
         reply = yield setting.ask(step)
         assert reply.shift is not None
-        shift = reply.shift.sum
-        decision, probability = coins.toss(step, shift)
+        decision, probability = coins.toss(step, reply.shift.sum)
         verdict.probabilities.append(probability)
-        if setting.mechanism.prefix:
-            moved = decision.move * shift if moved is None else moved + decision.move * shift
-        else:
-            moved = decision.move * shift
+        move = decision.moved(reply.shift.sum)
+        moved = move if moved is None or not setting.mechanism.prefix else moved + move
         if not decision.kept:
             verdict.first = step
             later = setting.touched[position + 1 :]
@@ -245,8 +245,8 @@ class _JointNoise:
     def row(self, step: int, shift: Total | None) -> Array:
         prefix = self.coins.setting.mechanism.prefix
         if shift is not None:
-            decision, _ = self.coins.toss(step, shift.sum)
-            self.moved = self.moved + decision.move * shift.sum if prefix else decision.move * shift.sum
+            move = self.coins.toss(step, shift.sum)[0].moved(shift.sum)
+            self.moved = self.moved + move if prefix else move
         elif not prefix and step > self.first:
             return self.noise[step]
         return self.noise[step] - self.moved

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from expunge.columns import is_sparse
+from expunge.regions import resized
 from expunge.shelf import Shelf
 from expunge.sparse_shelf import SparseShelf
 from expunge.types import Batch, Ints
@@ -16,16 +17,15 @@ from expunge.types import Batch, Ints
 class Shelves:
     """Several columns with the same places."""
 
-    __slots__ = ("capacities", "columns", "least", "lengths", "nothing", "sparse")
+    __slots__ = ("columns", "least", "lengths", "nothing", "sparse")
 
     def __init__(self, columns: Batch, order: Ints, lengths: Ints, least: int = 0) -> None:
         self.least = least
-        self.columns = [SparseShelf(column) if is_sparse(column) else Shelf(column) for column in columns]
+        self.columns = [SparseShelf(column, least) if is_sparse(column) else Shelf(column, least) for column in columns]
         starts = np.cumsum(lengths) - lengths
         for shelf, column in zip(self.columns, columns, strict=True):
             shelf.lay(column, order, lengths, starts)
-        self.lengths = lengths
-        self.capacities = lengths.copy()
+        self.lengths = lengths.copy()
         self.sparse = any(isinstance(shelf, SparseShelf) for shelf in self.columns)
         self.nothing = (None,) * len(columns)
 
@@ -44,49 +44,68 @@ class Shelves:
     def admit(self, rows: Batch, fresh: bool) -> None:
         """Make room for longer strings than any before (with ``fresh`` shelves, for any type)."""
         for shelf, column in zip(self.columns, rows, strict=True):
-            shelf.admit(column, fresh, self.lengths, self.capacities)
+            shelf.admit(column, fresh, self.lengths)
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
-        have = len(self.lengths)
-        if places == have:
-            return
-        assert not self.lengths[places:].any()
+        if places < len(self.lengths):
+            assert not self.lengths[places:].any()
         for shelf in self.columns:
-            shelf.resize(places, self.capacities)
-        more = np.zeros(max(places - have, 0), dtype=np.int64)
-        self.capacities = np.concatenate([self.capacities[:places], more])
-        self.lengths = np.concatenate([self.lengths[:places], more])
+            shelf.resize(places)
+        self.lengths = resized(self.lengths, places)
 
-    def keep(self, place: int, length: int) -> Sequence[Any]:
-        """Return what must be kept of a place to rewrite it, be it several times: for sparse columns, a copy."""
+    def make_room(self, places: Ints, slots: Ints, rows: Batch) -> None:
+        """Make room for rows that come to these slots."""
+        if places.item(0) == places.item(-1) and len(places) <= 2:
+            distinct, at = places[:1], np.zeros(len(places), dtype=np.int64)
+        else:
+            distinct, at = np.unique(places, return_inverse=True)
+        after = self.lengths[distinct]
+        np.maximum.at(after, at, slots + 1)
+        for shelf, column in zip(self.columns, rows, strict=True):
+            shelf.make_room(distinct, after, self.lengths, at, column)
+
+    def keep(self, places: Ints) -> Sequence[Any]:
+        """Return what must be kept of places to rewrite them, be it several times: for sparse columns, copies."""
         if not self.sparse:
             return self.nothing
-        return [shelf.keep(place, length) for shelf in self.columns]
+        return [shelf.keep(places, self.lengths) if isinstance(shelf, SparseShelf) else None for shelf in self.columns]
 
-    def rewrite(self, place: int, length: int, slots: list[int], rows: Batch, after: int, kept: Sequence[Any]) -> None:
-        """Put rows into slots of a place of ``length`` rows, so that it has ``after`` rows then; overwrite the rest.
+    def rewrite(
+        self, places: Ints, after: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
+        drop_at: Ints, drop_slots: Ints,
+    ) -> None:  # fmt: skip
+        """Put rows into slots ``at, slots`` of some places, overwrite others, so that there are ``after`` rows then.
 
-        After an interruption it can be done again; putting back what lay in the slots undoes it.
+        There must be room. After an interruption it can be done again, and `restore` undoes it.
         """
-        if after > length:
-            self._reserve(place, length, after)
-            self.lengths[place] = after  # should something fail from here on, all of it is put back
         for shelf, column, before in zip(self.columns, rows or self.nothing, kept, strict=True):
-            shelf.rewrite(place, length, slots, column, after, before)
-        self.lengths[place] = after
+            if isinstance(shelf, SparseShelf):
+                shelf.rewrite_all(places, after, before, at, slots, column)
+            else:
+                shelf.put(at, slots, column)
+                shelf.wipe(drop_at, drop_slots)
+        self.lengths[places] = after
 
-    def _reserve(self, place: int, length: int, needed: int) -> None:
-        if needed <= self.capacities.item(place):
-            return
-        capacity = max(needed + needed // 4, self.least)
+    def restore(
+        self, places: Ints, before: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
+        new_at: Ints, new_slots: Ints,
+    ) -> None:  # fmt: skip
+        """Undo `rewrite`: put the rows that lay there back, and overwrite the ones that came behind them."""
+        for shelf, column, old in zip(self.columns, rows, kept, strict=True):
+            if isinstance(shelf, SparseShelf):
+                shelf.rewrite_all(places, before, old)
+            else:
+                shelf.put(at, slots, column)
+                shelf.wipe(new_at, new_slots)
+        self.lengths[places] = before
+
+    def shrink(self, count: int) -> None:
+        """Give room back, if ``count`` records need much less than there is."""
         for shelf in self.columns:
-            shelf.move(place, length, capacity)
-        self.capacities[place] = capacity
-        for shelf in self.columns:
-            shelf.close_gaps(self.lengths, self.capacities)
+            shelf.shrink(count, self.lengths)
 
     @property
     def nbytes(self) -> int:
         """Size of everything in memory."""
-        return self.lengths.nbytes + self.capacities.nbytes + sum(shelf.nbytes for shelf in self.columns)
+        return self.lengths.nbytes + sum(shelf.nbytes for shelf in self.columns)

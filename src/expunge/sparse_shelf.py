@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from expunge.columns import LARGEST, counts_in, csr, empty, index_type, pointers, rows_in
-from expunge.shelf import Shelf, aligned, realigned
+from expunge.columns import LARGEST, counts_in, csr, empty, index_type, pointers
+from expunge.edits import NONE
+from expunge.regions import Regions, resized
+from expunge.shelf import Shelf
 from expunge.types import AnyArray, Column, Ints
 
 CHUNK = 2**22
 
 
-class SparseShelf:
+class SparseShelf(Regions):
     """One sparse column: the numbers of a place's records side by side, and how many each record has.
 
-    A place is rewritten as a whole. Its region of the buffers has some room to spare, always blank.
+    A place is rewritten as a whole.
     """
 
-    __slots__ = ("counts", "data", "indices", "offsets", "rooms", "used", "width")
+    __slots__ = ("counts", "filled", "stored", "width")
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, least: int = 0) -> None:
         self.width = column.shape[1]
-        self.counts = Shelf(np.zeros(0, dtype=np.int32))
-        self.data: AnyArray
-        self.indices: AnyArray
-        self.offsets: Ints
-        self.rooms: Ints
-        self.used = 0
+        self.counts = Shelf(np.zeros(0, dtype=np.int32), least)
+        self.filled: Ints = np.zeros(0, dtype=np.int64)
+        """How many numbers each place has."""
+        self.stored = 0
+        """How many there are."""
+        super().__init__([np.dtype(np.float64), np.dtype(index_type(self.width))], 8, 0)
 
-    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        for name, value in state[1].items():
-            setattr(self, name, value)
-        self.data, self.indices = realigned(self.data), realigned(self.indices)
+    @property
+    def data(self) -> AnyArray:
+        """The numbers of all records, and zeros."""
+        return self.buffers[0]
 
-    def _buffers(self, elements: int) -> tuple[AnyArray, AnyArray]:
-        return aligned(elements, np.dtype(np.float64)), aligned(elements, np.dtype(index_type(self.width)))
+    @property
+    def indices(self) -> AnyArray:
+        """Which columns the numbers belong to."""
+        return self.buffers[1]
 
     def empty(self) -> Column:
         """Return a column like this one, without records."""
         return empty(self.width)
 
-    def admit(self, column: Column, fresh: bool, lengths: Ints, capacities: Ints) -> None:
+    def admit(self, column: Column, fresh: bool, lengths: Ints) -> None:
         """Accept any sparse column of this width: they are all of one type."""
+
+    def _filled(self, lengths: Ints) -> Ints:
+        return self.filled
 
     def lay(self, column: Column, order: Ints, lengths: Ints, starts: Ints) -> None:
         """Lay ``column[order]`` out, place by place."""
@@ -51,10 +58,10 @@ class SparseShelf:
         self.counts.lay(counts.astype(np.int32), order, lengths, starts)
         ends = np.append(0, np.cumsum(counts[order], dtype=np.int64))
         first = ends[starts]
-        self.rooms = _padded(ends[starts + lengths] - first)
-        self.offsets = np.cumsum(self.rooms) - self.rooms
-        self.used = int(self.rooms.sum())
-        self.data, self.indices = self._buffers(self.used)
+        self.filled = ends[starts + lengths] - first
+        self.stored = int(ends[-1])
+        self.resize(len(lengths))
+        self.relay(self._padded(self.filled))
         shifts = np.repeat(self.offsets - first, lengths)  # from where a row's numbers are in order, to their region
         cuts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1] + CHUNK, CHUNK)).clip(max=len(order)))
         for begin, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -82,79 +89,81 @@ class SparseShelf:
         where = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
         return csr(self.data[where], self.indices[where], pointers(counts, max(self.width, len(where))), self.width)
 
-    def keep(self, place: int, length: int) -> Column:
-        """Return a copy of a place, for `rewrite` to start from."""
-        return self.block(place, length).copy()
+    def keep(self, places: Ints, lengths: Ints) -> list[Packed]:
+        """Return copies of places, for `rewrite` to start from."""
+        kept = []
+        for place, length in zip(places.tolist(), lengths[places].tolist(), strict=True):
+            here = slice(self.offsets.item(place), self.offsets.item(place) + self.filled.item(place))
+            counts = self.counts.block(place, length)
+            kept.append(Packed(counts.copy(), self.data[here].copy(), self.indices[here].copy()))
+        return kept
 
-    def rewrite(self, place: int, length: int, slots: list[int], rows: Column, after: int, kept: Column) -> None:
+    def rewrite_all(
+        self, places: Ints, after: Ints, kept: list[Packed], at: Ints = NONE, slots: Ints = NONE, rows: Column = None
+    ) -> None:
+        """Make places what was ``kept`` of them, with rows put into slots ``at, slots``, and end each at ``after``."""
+        order = np.lexsort((slots, at))
+        slots = slots[order]
+        bounds = np.searchsorted(at[order], [places, places + 1]).T.tolist()
+        rows = empty(self.width) if rows is None else rows[order]
+        counts = counts_in(rows)
+        for place, length, old, (first, stop) in zip(places.tolist(), after.tolist(), kept, bounds, strict=True):
+            new = None
+            if first < stop:
+                here = slice(rows.indptr.item(first), rows.indptr.item(stop))
+                new = Packed(counts[first:stop], rows.data[here], rows.indices[here])
+            self.rewrite(place, slots[first:stop], new, length, old)
+
+    def rewrite(self, place: int, slots: Ints, rows: Packed | None, after: int, kept: Packed) -> None:
         """Make a place what was ``kept`` of it, with rows put into slots (ascending), and end at ``after``."""
         splice = Splice(kept, slots, rows, after)
-        if splice.stored > self.rooms.item(place):
-            self._leave(place, splice.stored)
+        stored = splice.stored
+        self.reserve(place, stored, self.filled)
         start = self.offsets.item(place)
-        stop, end = start + splice.stored, start + self.rooms.item(place)
-        splice.write(kept.data, rows.data if slots else None, self.data[start:stop])
-        splice.write(kept.indices, rows.indices if slots else None, self.indices[start:stop])
+        stop, end = start + stored, start + self.rooms.item(place)
+        splice.write(kept.data, None if rows is None else rows.data, self.data[start:stop])
+        splice.write(kept.indices, None if rows is None else rows.indices, self.indices[start:stop])
         self.data[stop:end] = 0.0
         self.indices[stop:end] = 0
-        counts = self.counts.block(place, max(length, after, rows_in(kept)))
+        self.stored, self.filled[place] = self.stored + stored - self.filled.item(place), stored
+        counts = self.counts.block(place, self.counts.rooms.item(place))
         counts[:after] = splice.counts
         counts[after:] = 0
 
-    def _leave(self, place: int, needed: int) -> None:
-        """Blank the region of a place, and give it a larger one at the end of the buffers."""
-        old = slice(self.offsets.item(place), self.offsets.item(place) + self.rooms.item(place))
-        self.data[old] = 0.0
-        self.indices[old] = 0
-        start, room = self.used, _padded(needed + needed // 4)
-        if start + room > len(self.indices):
-            self._refit(self.offsets, max(2 * len(self.indices), start + room))
-        self.used += room
-        self.offsets[place] = start
-        self.rooms[place] = room
-        total = int(self.rooms.sum())
-        if self.used > 2 * total + 1024:
-            self._refit(np.cumsum(self.rooms) - self.rooms, total)
-            self.used = total
+    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: Column) -> None:
+        """Give places room for so many rows each; the ``entering`` ones go to ``places[at]``."""
+        self.counts.make_room(places, rows, lengths, at, entering)
+        more = np.bincount(at, counts_in(entering), len(places)).astype(np.int64)
+        self.expect(places, self.filled[places] + more, lengths)
 
-    def _refit(self, offsets: Ints, elements: int) -> None:
-        """Carry all regions over to new buffers, and blank the old, all at once at the end."""
-        old_data, old_indices = self.data, self.indices
-        data, indices = self._buffers(elements)
-        for place in np.flatnonzero(self.rooms).tolist():
-            room, start, target = self.rooms.item(place), self.offsets.item(place), offsets.item(place)
-            data[target : target + room] = old_data[start : start + room]
-            indices[target : target + room] = old_indices[start : start + room]
-        self.offsets, self.data, self.indices, old_data[...], old_indices[...] = offsets, data, indices, 0.0, 0
+    def shrink(self, count: int, lengths: Ints) -> None:
+        """Give room back, if ``count`` records need much less than there is."""
+        self.counts.shrink(count, lengths)
+        self.tidy(self.stored, lengths)
 
-    def move(self, place: int, length: int, capacity: int) -> None:
-        """Make room for the counts of more records; the records themselves find theirs in `rewrite`."""
-        self.counts.move(place, length, capacity)
-
-    def close_gaps(self, lengths: Ints, capacities: Ints) -> None:
-        """Do for the counts what a dense shelf does; regions of records are taken care of in `rewrite`."""
-        self.counts.close_gaps(lengths, capacities)
-
-    def resize(self, places: int, capacities: Ints) -> None:
+    def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
-        self.counts.resize(places, capacities)
-        have = len(self.offsets)
-        for place in range(have - 1, places - 1, -1):
-            if self.offsets.item(place) + self.rooms.item(place) == self.used:
-                self.used -= self.rooms.item(place)
-        more = np.zeros(max(places - have, 0), dtype=np.int64)
-        self.offsets = np.concatenate([self.offsets[:places], more + self.used])
-        self.rooms = np.concatenate([self.rooms[:places], more])
+        self.counts.resize(places)
+        super().resize(places)
+        self.filled = resized(self.filled, places)
 
     @property
     def content_bytes(self) -> int:
         """Size of what the records take up, spare room included."""
-        return self.data.nbytes + self.indices.nbytes + self.counts.content_bytes
+        return super().content_bytes + self.counts.content_bytes
 
     @property
     def nbytes(self) -> int:
         """Size of everything in memory."""
-        return self.data.nbytes + self.indices.nbytes + self.counts.nbytes + self.offsets.nbytes + self.rooms.nbytes
+        return super().nbytes + self.counts.nbytes - self.counts.content_bytes + self.filled.nbytes
+
+
+class Packed(NamedTuple):
+    """Sparse rows side by side: how many numbers each has, the numbers, and which columns they belong to."""
+
+    counts: AnyArray
+    data: AnyArray
+    indices: AnyArray
 
 
 class Splice:
@@ -162,18 +171,20 @@ class Splice:
 
     __slots__ = ("counts", "new", "old", "stored")
 
-    def __init__(self, column: Column, slots: list[int], rows: Column, after: int) -> None:
-        before = min(rows_in(column), after)
+    def __init__(self, kept: Packed, slots: Ints, rows: Packed | None, after: int) -> None:
+        before = min(len(kept.counts), after)
         self.counts = np.zeros(after, dtype=np.int32)
-        self.counts[:before] = counts_in(column)[:before]
-        if slots:
-            self.counts[slots] = counts_in(rows)
+        self.counts[:before] = kept.counts[:before]
+        self.new = [0]
+        if rows is not None:
+            self.counts[slots] = rows.counts
+            self.new = pointers(rows.counts, LARGEST + 1).tolist()
         self.stored = int(self.counts.sum(dtype=np.int64))
-        fences = np.array([-1, *slots, before])
-        first, stop = column.indptr[(fences[:-1] + 1).clip(max=before)], column.indptr[fences[1:].clip(max=before)]
+        ends = pointers(kept.counts, LARGEST + 1)
+        fences = np.concatenate([[-1], slots, [before]])
+        first, stop = ends[(fences[:-1] + 1).clip(max=before)], ends[fences[1:].clip(max=before)]
         self.old = list(zip(first.tolist(), stop.tolist(), strict=True))
         """The parts that stay: before, between and after the slots."""
-        self.new = rows.indptr.tolist() if slots else [0]
 
     def write(self, old: AnyArray, new: AnyArray | None, target: AnyArray) -> None:
         """Write the numbers (or their indices) of the result."""
@@ -182,8 +193,3 @@ class Splice:
             for part, first, stop in zip(self.old[1:], self.new[:-1], self.new[1:], strict=True):
                 pieces += [new[first:stop], old[slice(*part)]]
         np.concatenate(pieces, out=target)
-
-
-def _padded(elements: Any) -> Any:
-    """Return how many elements a region has, so that the next begins on the boundary."""
-    return -(-elements // 16) * 16

@@ -1,0 +1,314 @@
+"""Memory follows the live records whatever the history, at the cost of a few copies a request."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from expunge import (
+    Arrival,
+    BinaryTree,
+    Delete,
+    Everyone,
+    Identity,
+    Insert,
+    MemoryRecords,
+    Replace,
+    Scattered,
+    Shuffled,
+    change,
+    learn,
+    verify,
+)
+from expunge import regions as regions_module
+from expunge.regions import Regions, blank, resized
+from expunge.sparse_shelf import SparseShelf
+from toys import interrupted, toy
+
+WIDTH = 5
+SCHEDULES = [Scattered(16), Shuffled(1), Shuffled(4), Arrival(3), Everyone(2), Everyone(2, 0.5)]
+KINDS = [np.array, sparse.csr_array]
+NAMES = ["dense", "sparse"]
+
+
+class Look:
+    """A query that takes dense and sparse rows."""
+
+    size, bound = 2, 2**0.5
+
+    def contributions(self, step, path, batch):
+        x = batch[0].toarray() if sparse.issparse(batch[0]) else batch[0]
+        return np.tanh(x[:, :2] - path[-1][::-1] + batch[1][:, None])
+
+
+def looking(schedule):
+    mechanism = Identity() if schedule.touches_everyone else BinaryTree()
+    return toy(schedule, mechanism, sigma=3.0, query=Look())
+
+
+def rows(rng, number, kind=np.array):
+    x = rng.normal(size=(number, WIDTH)) * (rng.random((number, WIDTH)) < 0.6)
+    return kind(x), rng.normal(size=number)
+
+
+def started(schedule, kind, number=0, seed=0):
+    rng = np.random.default_rng(seed)
+    records = MemoryRecords(rows(rng, number, kind))
+    records.arrange(schedule, rng)
+    records.settle(True)
+    return records, rng
+
+
+def serve(records, schedule, request, rng):
+    records.stage(records.edit(schedule, request, rng))
+    records.commit()
+
+
+def parts(shelves):
+    """All that has regions."""
+    for shelf in shelves.columns:
+        yield shelf
+        if isinstance(shelf, SparseShelf):
+            yield shelf.counts
+
+
+def check_memory(records):
+    """Buffers are at most twice what the live records take up, and a little for each place."""
+    shelves, count = records.shelves, records.count
+    places = len(shelves)
+    assert shelves.lengths.sum() == count
+    for shelf in parts(shelves):
+        itemsize = sum(buffer.itemsize for buffer in shelf.buffers)
+        live = shelf.stored if isinstance(shelf, SparseShelf) else count * shelf.width
+        a_row = 0 if isinstance(shelf, SparseShelf) else shelf.width
+        assert shelf.size * itemsize <= 2 * live * itemsize + places * (3 * a_row * itemsize + 400) + 64 * itemsize
+        assert shelf.used <= shelf.size
+        for numbers in (shelf.offsets, shelf.rooms):
+            whole = numbers if numbers.base is None else numbers.base
+            assert len(whole) <= 4 * places + 64
+    if isinstance(shelves.columns[0], SparseShelf):
+        nnz = sum(shelves.block(place)[0].nnz for place in range(places))
+        assert shelves.columns[0].stored == nnz
+
+
+def check_layout(shelves):
+    """Regions start on the boundary and do not overlap; outside of the live rows everything is blank."""
+    for shelf in parts(shelves):
+        filled = shelf.filled if isinstance(shelf, SparseShelf) else shelves.lengths * shelf.width
+        live = np.zeros(shelf.size, dtype=int)
+        for start, room, number in zip(shelf.offsets.tolist(), shelf.rooms.tolist(), filled.tolist(), strict=True):
+            assert number <= room
+            assert start + room <= shelf.used or room == 0
+            live[start : start + number] += 1
+            for buffer in shelf.buffers:
+                assert room == 0 or (start * buffer.itemsize) % 64 == 0
+        assert live.max(initial=0) <= 1
+        for buffer in shelf.buffers:
+            assert len(buffer) == 0 or buffer.ctypes.data % 64 == 0
+            assert (buffer[live == 0] == blank(buffer.dtype)).all()
+
+
+def content(records):
+    found = [records.count, records.shelves.lengths.tolist()]
+    for place in range(len(records.shelves)):
+        for column in records.shelves.block(place):
+            found.append((column.toarray() if sparse.issparse(column) else column).tobytes())
+    return found
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_memory_follows_the_live_records_up_and_down(schedule, kind):
+    records, rng = started(schedule, kind)
+    serve(records, schedule, Insert(rows(rng, 3, kind)), rng)
+    for target in (300, 20, 150, 1, 60):
+        while records.count != target:
+            gap = abs(target - records.count)
+            number = min(gap, int(rng.choice([1, 2, 7, 40])))
+            falling = records.count > target
+            if rng.random() < 0.3 and records.count > 2 * number:  # against the trend
+                falling = not falling
+            ids = records.all_ids()
+            request = Delete(rng.choice(ids, number, replace=False)) if falling else Insert(rows(rng, number, kind))
+            serve(records, schedule, request, rng)
+            check_memory(records)
+        check_layout(records.shelves)
+        assert records.audit() == []
+    serve(records, schedule, Delete(records.all_ids()), rng)
+    check_memory(records)
+    again = pickle.loads(pickle.dumps(records))
+    for one in (records, again):
+        serve(one, schedule, Insert(rows(np.random.default_rng(1), 30, kind)), np.random.default_rng(2))
+        check_memory(one)
+        check_layout(one.shelves)
+    assert content(again) == content(records)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(SCHEDULES),
+    st.sampled_from(KINDS),
+    st.integers(0, 40),
+    st.lists(st.tuples(st.sampled_from("iiddr"), st.integers(1, 60), st.booleans()), max_size=12),
+)
+def test_any_history_leaves_sound_regions_exact_sums_and_can_be_undone(schedule, kind, count, history):
+    rng = np.random.default_rng(count)
+    learner = looking(schedule)
+    records = MemoryRecords(rows(rng, count, kind))
+    transcript = learn(learner, records, rng)
+    for what, number, undone in history:
+        ids = records.all_ids()
+        number = number if what == "i" else min(number, len(ids))
+        chosen = ids[:0] if what == "i" else rng.choice(ids, number, replace=False)
+        new = rows(rng, number, kind)
+        request = Insert(new) if what == "i" else Delete(chosen) if what == "d" else Replace(new, chosen)
+        before = content(records)
+        decided = change(learner, records, transcript, request, rng)
+        decided.rollback() if undone else decided.commit()
+        assert not undone or content(records) == before
+        check_memory(records)
+        check_layout(records.shelves)
+    assert records.audit() == []
+    assert verify(learner, records, transcript)
+    assert verify(*pickle.loads(pickle.dumps((learner, records, transcript))))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_a_fit_carries_no_spare_room(kind):
+    records, _ = started(Scattered(16), kind, 500)
+    for shelf in parts(records.shelves):
+        filled = shelf.filled if isinstance(shelf, SparseShelf) else records.shelves.lengths * shelf.width
+        assert shelf.size == shelf.used == (-(-filled // shelf.step) * shelf.step).sum()
+
+
+@pytest.mark.parametrize("schedule", [Scattered(4), Shuffled(3), Everyone(2)], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_no_buffer_that_was_given_up_holds_anything(schedule, kind, monkeypatch):
+    given_out, real = [], regions_module.aligned
+
+    def watched(elements, dtype):
+        given_out.append(real(elements, dtype))
+        return given_out[-1]
+
+    monkeypatch.setattr(regions_module, "aligned", watched)
+    records, rng = started(schedule, kind, 20)
+    marked = 123.456789
+    serve(records, schedule, Insert((kind([[marked] * WIDTH]), [marked]), [999]), rng)
+    for number in (1, 40, 1, 300):
+        serve(records, schedule, Insert(rows(rng, number, kind), records.all_ids().max() + 1 + np.arange(number)), rng)
+    pattern = np.float64(marked).tobytes()
+    assert any(pattern in buffer.tobytes() for buffer in given_out)
+    serve(records, schedule, Delete([999]), rng)
+    assert not any(pattern in buffer.tobytes() for buffer in given_out)
+    assert pattern not in pickle.dumps(records)
+    serve(records, schedule, Delete(records.all_ids()[5:]), rng)
+    live = {id(buffer) for shelf in parts(records.shelves) for buffer in shelf.buffers}
+    old = [buffer for buffer in given_out if id(buffer) not in live]
+    assert len(old) > 6
+    assert all((buffer == blank(buffer.dtype)).all() for buffer in old)
+
+
+REQUESTS = [
+    Insert((np.ones((1, WIDTH)), np.ones(1))),
+    Insert((np.ones((9, WIDTH)), np.ones(9))),
+    Delete([1]),
+    Delete(range(2, 22)),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["in", "many in", "out", "many out"])
+@pytest.mark.parametrize("schedule", [Scattered(3), Shuffled(2), Everyone(2)], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_an_interruption_at_any_line_is_survived(request_, schedule, kind):
+    """The first insertion lays everything out anew, and so does a deletion of almost all."""
+    wanted = None
+    for turn in range(10_000):
+        number = 7 * turn
+        for way in ("rollback", "commit"):
+            records, _ = started(schedule, kind, 24)
+            records.locate([3])
+            before = content(records)
+            edit = records.edit(schedule, request_, np.random.default_rng(1))
+            done = interrupted(partial(records.stage, edit), number)
+            if records.staged is None:
+                records.stage(edit)
+            elif not done:
+                interrupted(records.rollback, number // 2)
+                records.rollback()
+                assert content(records) == before
+                records.stage(edit)
+            done &= interrupted(records._patches.finish, number)
+            if way == "rollback":
+                done &= interrupted(records.rollback, number)
+                records.rollback()
+                assert content(records) == before
+            else:
+                done &= interrupted(records.commit, number)
+                if records.staged is not None:
+                    records.commit()
+                wanted = wanted or content(records)
+                assert content(records) == wanted
+            assert records.audit() == []
+            check_layout(records.shelves)
+            check_memory(records)
+        if done:
+            break
+    assert number > 30
+
+
+class Counted:
+    """How many elements are copied from region to region."""
+
+    def __init__(self, monkeypatch):
+        self.copied = self.relays = 0
+        relay, move = Regions.relay, Regions._move
+
+        def counted_relay(regions, *arguments):
+            self.relays += 1
+            self.copied += regions.used
+            relay(regions, *arguments)
+
+        def counted_move(regions, place, room):
+            self.copied += regions.rooms.item(place)
+            move(regions, place, room)
+
+        monkeypatch.setattr(Regions, "relay", counted_relay)
+        monkeypatch.setattr(Regions, "_move", counted_move)
+
+
+@pytest.mark.parametrize("schedule", [Scattered(8), Shuffled(4), Arrival(1), Arrival(5), Everyone(2)], ids=str)
+def test_what_is_copied_grows_with_the_requests_and_not_with_the_records(schedule, monkeypatch):
+    counted = Counted(monkeypatch)
+    records, rng = started(schedule, np.array, 10)
+    numbers = WIDTH + 2  # of a record: features, target, id
+    for _ in range(2):
+        counted.copied = counted.relays = 0
+        first = records.count
+        for _ in range(1500):
+            serve(records, schedule, Insert(rows(rng, 1)), rng)
+        padding = 4 if schedule.ordered else 1  # of short places
+        assert counted.copied < 60 * 1500 * numbers * padding
+        assert counted.relays < 3 * 60
+        counted.copied = counted.relays = 0
+        for one in rng.permutation(records.all_ids())[: 1500 + first - 10].tolist():
+            serve(records, schedule, Delete([one]), rng)
+        assert counted.copied < 4 * 1500 * numbers * padding
+        assert counted.relays < 3 * 14
+
+
+def test_places_are_added_and_dropped_at_little_cost():
+    numbers, wholes = np.zeros(0, dtype=np.int64), set()
+    for size in [*range(1, 20_000), *range(20_000, -1, -1)]:
+        numbers = resized(numbers, size)
+        numbers[-1:] = size
+        wholes.add(id(numbers.base))
+    assert len(wholes) < 120
+    numbers = resized(resized(np.arange(1, 9), 3), 6)
+    assert numbers.tolist() == [1, 2, 3, 0, 0, 0]
+    part = np.arange(10)[2:5]  # of someone else's array
+    assert resized(part, 5).tolist() == [2, 3, 4, 0, 0]
+    assert len(resized(resized(np.arange(10_000), 10), 12).base) < 100
