@@ -17,6 +17,10 @@ NONE: Ints = np.zeros(0, dtype=np.int64)
 NOT_ANY: Mask = np.zeros(0, dtype=bool)
 MINUS_ONE: Ints = np.array([-1])
 NOT_ONE: Mask = np.zeros(1, dtype=bool)
+ZERO: Ints = np.zeros(1, dtype=np.int64)
+ONLY_ONE: Mask = np.ones(1, dtype=bool)
+NEWCOMER_FIRST: Ints = np.array([0, -1])
+FIRST_ENTERS: Mask = np.array([True, False])
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,13 @@ def close_up(lengths: Ints, places: Ints, slots: Ints) -> Edit:
 
 def let_in(lengths: Ints, places: Ints, rng: np.random.Generator) -> Edit:
     """Give each newcomer a uniform slot among the n + 1 of its place; the one displaced goes last."""
+    if len(places) == 1:
+        last = lengths[places]
+        drawn = rng.integers(last + 1)
+        if drawn.item(0) == last.item(0):
+            return Edit(places, last, ZERO, ONLY_ONE, added=1)
+        slots, twice = np.concatenate([drawn, last]), np.concatenate([places, places])
+        return Edit(twice, slots, NEWCOMER_FIRST, FIRST_ENTERS, places, drawn, added=1)
     order = np.argsort(places, kind="stable")
     in_order = places[order]
     last = np.empty_like(places)

@@ -19,6 +19,8 @@ EMPTY = -1
 def hashes(ids: AnyArray) -> Keys:
     """Hash ids to 64 bits; strings hash alike whatever the width of their array."""
     if ids.dtype.kind == "i":
+        if len(ids) == 1:
+            return np.array([hash_one(ids)], dtype=np.uint64)
         return mix(ids.view(np.uint64))
     letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
     state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
@@ -101,6 +103,8 @@ class HashIndex:
 
     def first(self, hashed: Keys) -> Ints:
         """Return the value of the first entry with each hash, or -1."""
+        if len(hashed) == 1:
+            return np.array((self.find(hashed.item(0)) or [EMPTY])[:1])
         cells = self._first_cells(hashed)
         return np.where(self._hashes[cells] == hashed, self._values[cells], EMPTY)
 
@@ -122,6 +126,10 @@ class HashIndex:
 
     def move(self, hashed: Keys, old: Ints, new: Ints) -> None:
         """Change the values of entries."""
+        if len(hashed) == 1:
+            if old.item(0) != new.item(0):
+                self.move_one(hashed.item(0), old.item(0), new.item(0))
+            return
         changing = old != new
         hashed, old, new = hashed[changing], old[changing], new[changing]
         cells = self._first_cells(hashed)
@@ -143,6 +151,9 @@ class HashIndex:
 
     def remove(self, hashed: Keys, values: Ints) -> None:
         """Take entries out; later ones of their cluster move up."""
+        if len(hashed) == 1:
+            self.remove_one(hashed.item(0), values.item(0))
+            return
         holes = self._cells(hashed, values)
         self.count -= len(holes)
         for _ in range(8):  # in each cluster from the back, so that no entry moves that is still to go
@@ -152,8 +163,13 @@ class HashIndex:
             self._shift_up(holes[last])
             holes = holes[~last]
         self._values[holes] = EMPTY
-        if len(holes) or 16 * self.count < len(self._hashes) - 16:
+        if len(holes) or self._spacious:
             self._fill(*self.entries())
+
+    @property
+    def _spacious(self) -> bool:
+        """Whether there are so few entries that a smaller table would do."""
+        return 8 * self.count < len(self._hashes) - 16
 
     def _cluster_ends(self, cells: Ints) -> Ints:
         """Return the first cell after each that is empty or where an entry is at home."""
@@ -179,6 +195,8 @@ class HashIndex:
         self._hashes[end - 1] = 0
         self._values[end - 1] = EMPTY
         self.count -= 1
+        if self._spacious:
+            self._fill(*self.entries())
 
     def _shift_up(self, holes: Ints) -> None:
         while len(holes):
