@@ -98,7 +98,7 @@ def test_a_table_shrinks_when_entries_leave_one_by_one_and_is_that_of_a_fresh_on
     large = index.nbytes
     for one in range(3900):
         index.remove(hashes(ids[one : one + 1]), ids[one : one + 1])
-    assert index.nbytes < large / 16
+    assert index.nbytes < large / 15
     assert index.same_as(HashIndex(hashes(ids[3900:]), ids[3900:]))
     assert index.first(hashes(ids[3950:3951])).tolist() == [3950]
     assert index.first(hashes(ids[:1])).tolist() == [-1]

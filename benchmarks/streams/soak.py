@@ -106,13 +106,8 @@ class Soak:
 
     @property
     def largest_share(self) -> float:
-        """How much more than needed was held at most, looking at models of at least 1,000 records."""
-        shares = [
-            kept / needed
-            for kept, needed, size in zip(self.kept_bytes, self.needed_bytes, self.sizes, strict=True)
-            if size >= LEAST
-        ]
-        return max(shares, default=0.0)
+        """How much more than needed was held at most."""
+        return max(kept / needed for kept, needed in zip(self.kept_bytes, self.needed_bytes, strict=True))
 
 
 def process_memory() -> int:
