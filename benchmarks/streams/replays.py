@@ -12,9 +12,11 @@ most ρR of R requests. A record contributes
               its place: what an adversary does who knows the order of arrival (so only there).
 
 Every mechanism has noise for the same ρ. The sequential coupling is run with the noise that it needs for that ρ, and
-with the noise that the joint one needs, under which it owes nothing. Intervals are Student's over the streams, which
-are independent; requests of one stream are not. Exit code 1 if an interval lies above the bound, or an arrival
-replays. About 6 minutes on two cores. Writes out/streams_replays.json and .png (--docs: also docs/images/).
+with the noise that the joint one needs, under which it owes nothing. The bounds are for the mean: requests of
+one stream meet the same noise, so that counts spread more than independent coins. Intervals are therefore Student's
+over the streams. Exit code 1 if an interval lies above the bound, or an arrival replays.
+
+About 6 minutes on two cores. Writes out/streams_replays.json and .png (--docs: also docs/images/).
 """
 
 from __future__ import annotations
