@@ -42,6 +42,7 @@ bench: $(STAMP)  ## Run every benchmark (about six hours); results go to out/
 	$(BIN)/python benchmarks/accuracy/scores.py
 	$(BIN)/python benchmarks/paper/rates.py
 	$(BIN)/python benchmarks/paper/replays.py
+	$(BIN)/python benchmarks/streams/replays.py
 	$(BIN)/python benchmarks/paper/exactness.py
 	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
 
