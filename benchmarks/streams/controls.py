@@ -228,8 +228,9 @@ def controls() -> list[StreamControl]:
     found.append(StreamControl("an insertion without coins", in_scattered, {"reflect": _always_keep}))
     trio = _stream("trio", learner(Scattered(1), ROOT, sigma=0.8), ONE_BY_ONE, TRIO)
     found.append(StreamControl("bulks cut by what the last request did", trio, {}, _Bundling()))
+    opposite = Insert((-ALIGNED[:1],), ids=[6])
     for name in ("scattered", "arrival"):
-        several = _stream("several", learner(by_two[name], ROOT, sigma=1.0), (Delete([0]), Delete([2])), ALIGNED)
+        several = _stream("several", learner(by_two[name], ROOT, sigma=1.3), (opposite, Delete([0])), ALIGNED)
         found.append(StreamControl(f"a fit anew because a request replayed, {name}", several, {}, _fit_anew))
     return found
 

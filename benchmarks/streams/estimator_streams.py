@@ -16,7 +16,9 @@ from expunge.types import AnyArray, Array
 
 X = np.round(np.random.default_rng(21).normal(size=(24, 2)), 2)
 Y = (X @ [1.0, -0.7] + 0.4 * np.sin(9 * X[:, 0]) > 0).astype(int)
-X = np.concatenate([X, [[1.0, 0.0], [0.99, 0.1], [0.99, -0.1], [-0.8, 0.5], [0.9, 0.3]]])  # these pull alike
+X = np.concatenate(
+    [X, [[1.0, 0.0], [0.99, 0.1], [0.99, -0.1], [0.9, 0.2], [0.9, 0.3]]]
+)  # all but the fourth pull alike
 Y = np.concatenate([Y, [1, 1, 1, 0, 1]])
 
 
