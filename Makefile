@@ -44,6 +44,7 @@ bench: $(STAMP)  ## Run every benchmark (about six hours); results go to out/
 	$(BIN)/python benchmarks/paper/replays.py
 	$(BIN)/python benchmarks/paper/exactness.py
 	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
+	$(BIN)/python benchmarks/streams/exactness.py
 
 clean:  ## Remove the environment and all results
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
