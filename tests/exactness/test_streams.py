@@ -1,0 +1,45 @@
+"""Exactness of streams: after ten requests of all kinds the complete state has the law of fresh learning.
+
+Level 0.01 after Bonferroni within a problem, fixed seeds; a difference of about 0.15 standard deviations would be
+noticed. Mistakes must be caught with p < 1e-6. `benchmarks/streams/exactness.py` has all problems, with more runs.
+"""
+
+import pytest
+
+from expunge.checks import check_exact
+from streams.cases import cases
+from streams.controls import controls
+from streams.estimator_streams import estimator_streams
+
+TESTED = [case for case in cases() if case.in_tests]
+MISTAKES = controls()
+ESTIMATORS = [stream for stream in estimator_streams() if stream.in_tests]
+name = lambda one: one.name  # noqa: E731
+RUNS = {"bulks cut by what the last request did": 2_000, "the last row keeps its answer, shuffled": 2_000}
+
+
+@pytest.mark.parametrize("case", TESTED, ids=name)
+def test_the_state_after_a_stream_has_the_law_of_fresh_learning(case):
+    report = check_exact(case.learner, case.columns, case.requests, subjects=case.subjects, runs=800, seed=5)
+    assert report.passed, report
+
+
+@pytest.mark.parametrize("control", MISTAKES, ids=name)
+def test_the_mistake_is_caught(control):
+    case = control.wrong
+    with control.mistake():
+        runs = RUNS.get(control.name, 800)
+        report = check_exact(case.learner, case.columns, case.requests, runs=runs, serve=control.serve)
+    assert report.p_value < 1e-6, report
+
+
+@pytest.mark.parametrize("stream", ESTIMATORS, ids=name)
+def test_a_stream_through_an_estimator_ends_in_the_law_of_a_fit(stream):
+    report = stream.check(runs=500, seed=5)
+    assert report.passed, report
+
+
+def test_a_new_plan_because_a_deletion_replayed_is_caught():
+    mistake = next(stream for stream in estimator_streams() if stream.mistake)
+    report = mistake.check(runs=1_500, seed=5)
+    assert report.p_value < 1e-6, report
