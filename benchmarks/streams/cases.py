@@ -87,7 +87,7 @@ TESTED = {
 
 def anytime(plain: Learner) -> Learner:
     """Return the learner with step sizes that do not know how many steps there will be."""
-    return dataclasses.replace(plain, rule=DualAveraging(np.zeros(2), 1.0, anytime=True))
+    return dataclasses.replace(plain, rule=DualAveraging(np.zeros(2), 1.0, anytime=2))
 
 
 def cases() -> list[Case]:

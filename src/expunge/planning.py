@@ -52,8 +52,8 @@ class Plan:
     ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
     (after the random projection, if ``projected``); ``steps`` and ``batch`` how many steps an epoch has, and how many
     records a step is expected to have; ``bound`` the largest norm of a contribution; ``sigma`` the standard deviation
-    of the noise; ``horizon`` up to how many records ρ holds with it. With ``anytime``, ``step_size`` is that of the
-    first step, and falls with the square root of their number.
+    of the noise; ``horizon`` up to how many records ρ holds with it. With ``anytime``, ``step_size`` falls with the
+    number of steps: after those planned, epochs included, by √2, and on like its square root.
     """
 
     loss: Loss
@@ -109,7 +109,8 @@ class Plan:
         if self.solver == "frank_wolfe":
             rule = FrankWolfe(np.zeros(size), domain, penalty)
         else:
-            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, self.anytime)
+            anytime = self.steps * self.epochs if self.anytime else None
+            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, anytime)
         return Learner(
             _schedule(self.schedule, self.steps, self.batch, self.epochs),
             _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain),
@@ -393,9 +394,7 @@ def make_plan(
         records_per_subject=records_per_subject,
     )  # fmt: skip
     anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
-    if anytime:
-        step_size = radius / (query.bound * math.sqrt(batch))
-    elif step_size is None:
+    if anytime or step_size is None:
         step_size = radius / (query.bound * math.sqrt(n * epochs))
     elif step_size == "paper":
         step_size = paper_step_size(n, rho, size, query.bound, radius)

@@ -17,19 +17,21 @@ class DualAveraging:
     """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started.
 
     ``penalty`` is what a step adds to the weight of an L2 penalty |w|²/2, a number or one for each parameter: it
-    shrinks w, which costs no noise. With ``anytime`` the step size η is divided by √t after t steps: it then does not
-    depend on how many steps there will be.
+    shrinks w, which costs no noise. With ``anytime``, a number of steps, η is divided by √(1 + t/anytime) after t steps:
+    however many there will be, steps are as short as they should, and in the beginning not longer than is good.
     """
 
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
     penalty: float | Array | None = None
-    anytime: bool = False
+    anytime: float | None = None
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
-        step_size = self.step_size / math.sqrt(step + 1) if self.anytime else self.step_size
+        step_size = self.step_size
+        if self.anytime is not None:
+            step_size /= math.sqrt(1.0 + (step + 1) / self.anytime)
         moved = step_size * answer
         if self.penalty is not None:
             moved = moved / (1.0 + step_size * (step + 1) * self.penalty)
