@@ -120,7 +120,7 @@ def ours(stream: Stream) -> Iterator[tuple[str, Callable[[], Model]]]:
     variants: list[tuple[str, str, dict[str, Any]]] = [
         ("arrival", main, {}),
         ("arrival, fixed steps", main, {"step_size": fixed_step(stream, main)}),
-        ("arrival, last iterate", main, {"step_size": fixed_step(stream, main), "selector": "last"}),
+        ("arrival, fixed steps, last iterate", main, {"step_size": fixed_step(stream, main), "selector": "last"}),
         ("arrival, anytime noise", main, {"mechanism": "anytime"}),
         ("arrival, paper's shares", main, {"mechanism": "halving"}),
         ("arrival, no noise", main, {"rho": 1.0}),
