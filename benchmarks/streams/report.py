@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 Rows = Sequence[dict[str, Any]]
 
@@ -93,6 +96,13 @@ def draw(rows: Rows) -> Figure:
             axis.grid(alpha=0.3)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure
+
+
+def save_small(figure: Figure, file: Path) -> None:
+    """Write a picture with few colours, which needs a third of the room."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=80)
+    Image.open(drawn).convert("RGB").quantize(64).save(file, optimize=True)
 
 
 def _smooth(daily: Any, window: int) -> tuple[Any, Any]:
