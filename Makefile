@@ -48,7 +48,6 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
 	$(BIN)/python benchmarks/streams/exactness.py
 	$(BIN)/python benchmarks/streams/throughput.py
-	$(BIN)/python benchmarks/streams/accuracy.py
 	$(BIN)/python benchmarks/streams/soak.py
 
 clean:  ## Remove the environment and all results

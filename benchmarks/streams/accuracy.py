@@ -108,28 +108,19 @@ class Theirs:
         return self.middle + self.half * self.model.predict(X)
 
 
-def fixed_step(stream: Stream, kind: str) -> float:
-    """Return the step size that a fit to as many records would have; the plan knows no more than their number."""
-    plan = Ours(stream, kind).estimator.fit(stream.X[:1], stream.y[:1]).plan_
-    return float(plan.step_size)
-
-
 def ours(stream: Stream) -> Iterator[tuple[str, Callable[[], Model]]]:
     """Return our models by name, each to be made when its turn comes."""
     main = "LogisticRegression" if stream.task == "binary" else "HuberRegressor"
     variants: list[tuple[str, str, dict[str, Any]]] = [
         ("arrival", main, {}),
-        ("arrival, fixed steps", main, {"step_size": fixed_step(stream, main)}),
-        ("arrival, fixed steps, last iterate", main, {"step_size": fixed_step(stream, main), "selector": "last"}),
+        ("arrival, last iterate", main, {"selector": "last"}),
         ("arrival, anytime noise", main, {"mechanism": "anytime"}),
         ("arrival, paper's shares", main, {"mechanism": "halving"}),
         ("arrival, no noise", main, {"rho": 1.0}),
         ("scattered", main, {"schedule": "scattered"}),
     ]
     if stream.task == "regression":
-        other = "LinearRegression"
-        variants.append(("arrival, squares", other, {}))
-        variants.append(("arrival, squares, fixed steps", other, {"step_size": fixed_step(stream, other)}))
+        variants.append(("arrival, squares", "LinearRegression", {}))
     for name, kind, choices in variants:
         yield name, lambda kind=kind, choices=choices: Ours(stream, kind, **{"schedule": "arrival", **choices})  # type: ignore[misc]
 

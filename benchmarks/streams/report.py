@@ -19,8 +19,7 @@ LIMITS = {"covtype": (45.0, 90.0), "nycflights13": (8.0, 1000.0)}
 STYLE: dict[str, dict[str, Any]] = {
     "SGD": {"color": "black", "linestyle": "--"},
     "arrival": {"color": "C0", "linewidth": 2.0},
-    "arrival, fixed steps": {"color": "C1", "linewidth": 2.0},
-    "arrival, fixed steps, last iterate": {"color": "C4"},
+    "arrival, last iterate": {"color": "C4"},
     "arrival, no noise": {"color": "C2"},
     "arrival, anytime noise": {"color": "C5"},
     "arrival, paper's shares": {"color": "C3"},

@@ -41,6 +41,8 @@ MOST_NUMBERS = 2**20
 """A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
+STEADY = 8.0
+"""How often a step of a smooth loss may overshoot: step size × smoothness × records of a step, above which it swings."""
 SIZE_CLASS = 4
 """A plan is for numbers of records up to this factor above and below the one that was planned for."""
 
@@ -396,6 +398,8 @@ def make_plan(
     anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
     if anytime or step_size is None:
         step_size = radius / (query.bound * math.sqrt(n * epochs))
+        if schedule == "arrival" and math.isfinite(loss.smoothness):
+            step_size = min(step_size, STEADY / (loss.smoothness * batch * query.reach**2))
     elif step_size == "paper":
         step_size = paper_step_size(n, rho, size, query.bound, radius)
     return Plan(

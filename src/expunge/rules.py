@@ -17,7 +17,7 @@ class DualAveraging:
     """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started.
 
     ``penalty`` is what a step adds to the weight of an L2 penalty |w|²/2, a number or one for each parameter: it
-    shrinks w, which costs no noise. With ``anytime``, a number of steps, η is divided by √(1 + t/anytime) after t steps:
+    shrinks w, which costs no noise. With ``anytime``, a number of steps, η becomes η/√(1 + t/anytime) after t steps:
     however many there will be, steps are as short as they should, and in the beginning not longer than is good.
     """
 
