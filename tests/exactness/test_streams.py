@@ -1,7 +1,7 @@
 """Exactness of streams: after ten requests of all kinds the complete state has the law of fresh learning.
 
-Level 0.01 after Bonferroni within a problem, fixed seeds; a difference of about 0.15 standard deviations would be
-noticed. Mistakes must be caught with p < 1e-6. `benchmarks/streams/exactness.py` has all problems, with more runs.
+Level 0.01 after Bonferroni within a problem, fixed seeds; a difference of about a quarter of a standard deviation would
+be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/streams/exactness.py` has all problems, with more runs.
 """
 
 import pytest
