@@ -156,6 +156,7 @@ def _whole(model: Any, ids: AnyArray) -> Array:
 
 SCATTERED: dict[str, Any] = {"steps": 3}
 ARRIVAL: dict[str, Any] = {"schedule": "arrival", "batch": 2}
+ONE_BY_ONE: dict[str, Any] = {"schedule": "arrival", "batch": 1}
 SHUFFLED: dict[str, Any] = {"schedule": "shuffled", "batch": 2}
 UNDECLARED: dict[str, Any] = {"expected_records": None}
 
@@ -167,11 +168,12 @@ def estimator_streams() -> list[EstimatorStream]:
     often = {"rho": 0.9}
     return [
         EstimatorStream("scattered, ten", ten, SCATTERED, in_tests=True),
-        EstimatorStream("arrival, ten", ten, ARRIVAL, in_tests=True),
+        EstimatorStream("arrival one by one, ten", ten, ONE_BY_ONE, in_tests=True),
+        EstimatorStream("arrival, ten", ten, ARRIVAL),
         EstimatorStream("shuffled, ten", ten, SHUFFLED),
-        EstimatorStream("arrival, anytime, ten", ten, {**ARRIVAL, **forever}),
-        EstimatorStream("arrival, row by row, ten", ten, {**ARRIVAL, **row_by_row}),
-        EstimatorStream("arrival, frank-wolfe, ten", ten, {**ARRIVAL, "solver": "frank_wolfe"}),
+        EstimatorStream("arrival one by one, anytime, ten", ten, {**ONE_BY_ONE, **forever}),
+        EstimatorStream("arrival one by one, row by row, ten", ten, {**ONE_BY_ONE, **row_by_row}),
+        EstimatorStream("arrival one by one, frank-wolfe, ten", ten, {**ONE_BY_ONE, "solver": "frank_wolfe"}),
         EstimatorStream("scattered, ten, no seed", ten, SCATTERED, seeded=False),
         EstimatorStream("arrival, ten, no seed", ten, ARRIVAL, seeded=False),
         EstimatorStream("scattered, through nothing", through_nothing, SCATTERED),
