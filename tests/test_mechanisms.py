@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import BadPlan
-from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, draw_noise, lowbit, matrices
+from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, columns_of, draw_noise, lowbit, matrices
 
 PREFIX = [BinaryTree(), BinaryTree("anytime"), BinaryTree((1.0, 2.5)), SquareRoot()]
 ALL = [*PREFIX, Identity()]
@@ -116,3 +116,14 @@ def test_a_tree_of_many_steps_needs_no_matrix():
 def test_impossible_shares_are_refused(shares):
     with pytest.raises(BadPlan, match="shares"):
         BinaryTree(shares)
+
+
+@pytest.mark.parametrize("mechanism", ALL, ids=str)
+@pytest.mark.parametrize("steps", [[3], [0, 1, 7, 19], [5, 6, 18], []], ids=str)
+def test_several_columns_are_those_of_the_matrix(mechanism, steps):
+    _, c = matrices(mechanism, 20)
+    found = columns_of(mechanism, steps, 20)
+    wanted = c[steps[0] if steps else 20 :, steps].T
+    np.testing.assert_allclose(found.rows, wanted, atol=1e-15)
+    np.testing.assert_allclose(found.norms, mechanism.column_norms(20)[steps] if steps else [], rtol=1e-12)
+    np.testing.assert_allclose(found.overlaps, wanted @ wanted.T, atol=1e-14)

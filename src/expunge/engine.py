@@ -205,8 +205,7 @@ class Change:
     def _write(self) -> None:
         """Write everything; whatever was written before an interruption is written again."""
         transcript = self.transcript
-        for step, row in self.sums.items():
-            transcript.sums.write(step, row[None])
+        self._write_kept_sums()
         for table in (transcript.sums, transcript.answers, transcript.iterates):
             if table.shape[0] != self.steps:
                 table.resize(self.steps)
@@ -217,6 +216,18 @@ class Change:
         if self.records.staged is self.edit:
             self.records.commit()
         self.finished = True
+
+    def _write_kept_sums(self) -> None:
+        sums, rows = self.transcript.sums, self.sums
+        first, last = min(rows, default=0), max(rows, default=0)
+        if 8 * len(rows) < last - first:
+            for step, row in rows.items():
+                sums.write(step, row[None])
+        elif rows:  # one write costs less than many
+            block = sums[first : last + 1].copy()
+            for step, row in rows.items():
+                block[step - first] = row
+            sums.write(first, block)
 
     def rollback(self) -> None:
         """Leave records and transcript as they were before the request, to the last bit."""

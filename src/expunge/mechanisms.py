@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.linalg import toeplitz
 
 from expunge.errors import BadPlan
@@ -471,6 +472,42 @@ class Identity:
     def carry(self, noise: Array, step: int, first: int = 0) -> Array:
         """Return zero: no row depends on earlier ones."""
         return np.zeros(noise.shape[1:])
+
+
+@lru_cache(maxsize=2)
+def _overlaps(length: int) -> Array:
+    """Return Σ_{i<n} c_i c_{i+d} in row n - 1, column d: the product of two columns that are d steps apart."""
+    root = _root(2 * length, 0.5)
+    table = sliding_window_view(root[:-1], length) * root[:length, None]
+    return np.cumsum(table, axis=0, out=table)
+
+
+class Columns(NamedTuple):
+    """Some columns of C, ascending, each as a row that begins at the first of them."""
+
+    rows: Array
+    norms: list[float]
+    overlaps: Array
+    """The products of any two."""
+
+
+def columns_of(mechanism: Mechanism, steps: list[int], horizon: int) -> Columns:
+    """Return the columns of C of some steps (where every row has the same noise)."""
+    first = steps[0] if steps else horizon
+    length = horizon - first
+    if isinstance(mechanism, SquareRoot) and length > 0 and horizon <= TABLE_LIMIT:  # each is the same one, moved
+        shifted = sliding_window_view(np.concatenate([np.zeros(length), _root(length, 0.5)]), length)
+        later = np.array(steps) - first
+        apart = np.abs(later[:, None] - later)
+        shorter = length - np.maximum(later[:, None], later)
+        overlaps = _overlaps(1 << (horizon - 1).bit_length())[shorter - 1, apart]
+        return Columns(shifted[length - later], _root_norms(length)[length - 1 - later].tolist(), overlaps)
+    rows = np.zeros((len(steps), length))
+    columns = [mechanism.column(step, horizon) for step in steps]
+    for row, column in zip(rows, columns, strict=True):
+        where = np.arange(horizon)[column.rows] - first
+        row[where] = column.weights
+    return Columns(rows, [column.norm for column in columns], rows @ rows.T)
 
 
 def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:

@@ -387,7 +387,7 @@ class MemoryRecords:
 
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""
-        if self._patches is not None:
+        if self._patches is not None and not self._patches.done:
             self._patches.finish()
         batch = self.batch_at(place)
         if share.rate < 1.0:

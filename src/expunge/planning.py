@@ -42,7 +42,7 @@ MOST_NUMBERS = 2**20
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
 STEADY = 8.0
-"""How often a step of a smooth loss may overshoot: step size × smoothness × records of a step, above which it swings."""
+"""Step size × smoothness × records of a step: above this the steps of a smooth loss swing."""
 SIZE_CLASS = 4
 """A plan is for numbers of records up to this factor above and below the one that was planned for."""
 

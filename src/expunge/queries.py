@@ -133,10 +133,10 @@ class Gradient:
         features, targets = batch
         slopes = self._slopes(step, path, features, targets, _at_once)
         if not self.intercept:
-            return (features.T @ slopes).ravel(), 0
+            return np.asarray(features.T.dot(slopes)).ravel(), 0
         summed = np.empty(self.size)
         if slopes.ndim == 1:
-            summed[:-1] = features.T @ slopes
+            summed[:-1] = features.T.dot(slopes)
             summed[-1] = self.intercept * np.add.reduce(slopes)
         else:
             table = summed.reshape(-1, slopes.shape[1])
@@ -173,7 +173,7 @@ class Gradient:
 
 def _at_once(features: Any, table: Array) -> Array:
     """Return features @ table; in which batch a record comes may show in the last bit."""
-    return np.asarray(features @ table)
+    return np.asarray(features.dot(table))
 
 
 def _one_by_one(features: Any, table: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
 from expunge.errors import BadContribution
 from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
-from expunge.mechanisms import Mechanism
+from expunge.mechanisms import Mechanism, columns_of
 from expunge.records import Total
 from expunge.rows import Path, Rows
 from expunge.types import Array
@@ -129,7 +129,8 @@ class _Coins:
         self.many = len(setting.touched) > 1 and setting.mechanism.prefix
         self.grouped = False
         if self.many:
-            self.xi = setting.mechanism.whiten(setting.noise(setting.horizon))
+            self.noise = setting.noise(setting.horizon)
+            self.xi = setting.mechanism.whiten(self.noise)
             self.grouped = isinstance(setting.mechanism.column(0, setting.horizon).rows, slice)
             self.waiting = setting.touched
             self.group = _Group(setting, [], self.xi)
@@ -180,19 +181,13 @@ class _Coins:
 class _Group:
     """Some touched steps in a row: what their coins see is computed at once, their moves are applied at once."""
 
-    SIZE = 32
+    SIZE = 48
 
     def __init__(self, setting: Setting, steps: list[int], xi: Array) -> None:
         self.first = steps[0] if steps else setting.horizon
-        self.columns = np.zeros((len(steps), setting.horizon - self.first))
-        self.norms = []
-        for number, step in enumerate(steps):
-            column = setting.mechanism.column(step, setting.horizon)
-            self.columns[number, step - self.first :] = column.weights
-            self.norms.append(column.norm)
+        self.columns, self.norms, self.overlaps = columns_of(setting.mechanism, steps, setting.horizon)
         self.views = self.columns @ xi[self.first :]
         """What each coin sees, Σ_t C[t,τ] ξ_t, but for the moves of the steps before it."""
-        self.overlaps = self.columns @ self.columns.T
         self.moves = np.zeros((len(steps), xi.shape[1]))
         self.made = 0
 
@@ -223,7 +218,8 @@ def joint(setting: Setting) -> Reconciliation:
         if not decision.kept:
             verdict.first = step
             later = setting.touched[position + 1 :]
-            verdict.noise = _JointNoise(coins, setting.noise(setting.horizon), moved, step, frozenset(later))
+            noise = coins.noise if coins.many else setting.noise(setting.horizon)
+            verdict.noise = _JointNoise(coins, noise, moved, step, frozenset(later))
             return verdict
         verdict.keep(setting, step, reply)
     return verdict

@@ -70,7 +70,7 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
             f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
             "Return that many numbers at every step."
         )
-    if not math.isfinite(np.add.reduce(summed)) and not np.isfinite(summed).all():
+    if not math.isfinite(summed.dot(summed)) and not np.isfinite(summed).all():
         raise BadContribution(
             f"step {step}: the contributions of {number} records sum to NaN or infinity. "
             "Check the records for NaN and the query for overflow."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,10 +33,24 @@ class Rows(Protocol):
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _ODD = np.uint64(1)
+REMEMBERED = 2**18  # weights of so many positions are kept ready, two megabytes
 
 
 def _weights(start: int, stop: int) -> Keys:
     """Return a scrambled odd weight for each position, so that no flipped bit goes unnoticed."""
+    if stop <= REMEMBERED:
+        return _remembered()[start:stop]
+    return _weights_anew(start, stop)
+
+
+@cache
+def _remembered() -> Keys:
+    weights = _weights_anew(0, REMEMBERED)
+    weights.setflags(write=False)
+    return weights
+
+
+def _weights_anew(start: int, stop: int) -> Keys:
     weights = np.arange(start, stop, dtype=np.uint64)
     weights *= _STEP
     weights ^= weights >> _HALF
