@@ -234,8 +234,14 @@ def test_requests_are_validated_once(monkeypatch):
 
     calls, validate = [], base.validate_data
     monkeypatch.setattr(base, "validate_data", lambda *given, **more: calls.append(1) or validate(*given, **more))
-    fitted().insert(X[:1], Y[:1])
+    model = fitted()
+    model.insert(X[:1].tolist(), Y[:1])
     assert len(calls) == 2  # the fit's, and the insertion's
+    model.insert(X[1:2], Y[1:2])
+    assert len(calls) == 2  # arrays of numbers are as they should be
+    with pytest.raises(ValueError, match="NaN"):
+        model.insert(np.full_like(X[:1], np.nan), Y[:1])
+    assert len(calls) == 3
 
 
 def test_the_warning_that_nothing_is_left_points_at_the_callers_line():
@@ -537,7 +543,7 @@ def test_no_memory_to_prepare_a_request_is_not_its_fault(monkeypatch):
 
     monkeypatch.setattr("expunge.estimators.base.validate_data", fails)
     with pytest.raises(MemoryError) as caught:
-        apply(model, [*some_deletes(0, 1, 2), Insert((X[:1], Y[:1]))], bulk=2)
+        apply(model, [*some_deletes(0, 1, 2), Insert((X[:1].tolist(), Y[:1]))], bulk=2)
     assert caught.value.done == 2
     assert model.n_records_ == 18
 
