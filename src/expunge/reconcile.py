@@ -103,7 +103,7 @@ def noiseless(setting: Setting) -> Reconciliation:
         rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
         if reply.shift.sum.any() or rounded_otherwise:
             verdict.first = step
-            verdict.noise = _NoNoise(len(reply.shift.sum))
+            verdict.noise = _SameNoise(np.zeros(len(reply.shift.sum)))
             verdict.probabilities.append(1.0)
             return verdict
         verdict.keep(setting, step, reply)
@@ -111,14 +111,16 @@ def noiseless(setting: Setting) -> Reconciliation:
 
 
 @dataclass
-class _NoNoise:
-    size: int
+class _SameNoise:
+    """The same noise on every row that is recomputed: none at all, or that of the only one."""
+
+    noise: Array
 
     def wants_shift(self, step: int) -> bool:
         return False
 
     def row(self, step: int, shift: Total | None) -> Array:
-        return np.zeros(self.size)
+        return self.noise
 
 
 class _Coins:
@@ -449,19 +451,8 @@ def _with_last_row(setting: Setting, verdict: Verdict) -> Array:
     """Recompute the row at the horizon alone, where nothing before it has changed: its noise is what it was."""
     step = setting.horizon
     noise = setting.since(step - 1, step + 1)[0][-1]
-    verdict.first, verdict.noise = step, _LastRow(noise if setting.sigma > 0.0 else np.zeros_like(noise))
+    verdict.first, verdict.noise = step, _SameNoise(noise if setting.sigma > 0.0 else np.zeros_like(noise))
     return setting.since(step - 1, step)[1]
-
-
-@dataclass
-class _LastRow:
-    noise: Array
-
-    def wants_shift(self, step: int) -> bool:
-        return False
-
-    def row(self, step: int, shift: Total | None) -> Array:
-        return self.noise
 
 
 RECONCILIATIONS: dict[str, Callable[[Setting], Reconciliation]] = {
