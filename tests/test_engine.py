@@ -437,3 +437,22 @@ def test_an_arrival_costs_at_most_a_step_of_evaluations_and_no_replay(batch):
 def test_iterates_must_be_flat():
     with pytest.raises(BadPlan, match="flatten"):
         toy(rule=DualAveraging(np.zeros((2, 2)), 0.1))
+
+
+@pytest.mark.parametrize("schedule", [Scattered(80), Shuffled(2), Scattered(30, epochs=3)], ids=str)
+def test_bulks_are_decided_alike_with_tables_and_without(schedule, monkeypatch):
+    states = []
+    for limit in (2048, 0):
+        monkeypatch.setattr("expunge.reconcile.TABLE_LIMIT", limit)
+        rng = np.random.default_rng(8)
+        learner, records = toy(schedule, sigma=6.0), people(240)
+        transcript = learn(learner, records, rng)
+        kept = [
+            unlearn(learner, records, transcript, np.arange(first, first + 60), rng=rng).replayed_from
+            for first in (0, 60, 120)
+        ]
+        states.append((kept, transcript.answers[:].copy(), transcript.sums[:].copy()))
+        assert verify(learner, records, transcript).ok
+    assert states[0][0] == states[1][0]
+    np.testing.assert_allclose(states[0][1], states[1][1], atol=1e-9)
+    np.testing.assert_allclose(states[0][2], states[1][2], atol=1e-9)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import BadPlan
-from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, columns_of, draw_noise, lowbit, matrices
+from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, draw_noise, lowbit, matrices
 
 PREFIX = [BinaryTree(), BinaryTree("anytime"), BinaryTree((1.0, 2.5)), SquareRoot()]
 ALL = [*PREFIX, Identity()]
@@ -118,12 +118,10 @@ def test_impossible_shares_are_refused(shares):
         BinaryTree(shares)
 
 
-@pytest.mark.parametrize("mechanism", ALL, ids=str)
-@pytest.mark.parametrize("steps", [[3], [0, 1, 7, 19], [5, 6, 18], []], ids=str)
-def test_several_columns_are_those_of_the_matrix(mechanism, steps):
-    _, c = matrices(mechanism, 20)
-    found = columns_of(mechanism, steps, 20)
-    wanted = c[steps[0] if steps else 20 :, steps].T
-    np.testing.assert_allclose(found.rows, wanted, atol=1e-15)
-    np.testing.assert_allclose(found.norms, mechanism.column_norms(20)[steps] if steps else [], rtol=1e-12)
-    np.testing.assert_allclose(found.overlaps, wanted @ wanted.T, atol=1e-14)
+@pytest.mark.parametrize("horizon", [20, 32])
+def test_the_tables_of_the_square_root_are_products_with_its_matrices(horizon):
+    b, c = matrices(SquareRoot(), horizon)
+    steps, others = np.array([0, 1, 7, 19]), np.array([3, 7, 12])
+    wanted = np.linalg.inv(b).T @ c[:, steps]
+    np.testing.assert_allclose(SquareRoot().pulls(steps, horizon)[:, ::-1], wanted.T, atol=1e-12)
+    np.testing.assert_allclose(SquareRoot().overlaps(steps, others, horizon), c[:, steps].T @ c[:, others], atol=1e-12)

@@ -355,6 +355,14 @@ def _pull_table(steps: int) -> Array:
     return np.ascontiguousarray(_pulled(_matrix(steps, 0.5)).T[::-1, ::-1])
 
 
+@lru_cache(maxsize=2)
+def _overlap_table(steps: int) -> Array:
+    """Return Σ_{i<n} c_i c_{i+d} in row n - 1, column d: the product of two columns, d steps apart, over n rows."""
+    root = _root(2 * steps, 0.5)
+    table = sliding_window_view(root[:-1], steps) * root[:steps, None]
+    return np.cumsum(table, axis=0, out=table)
+
+
 @dataclass(frozen=True)
 class SquareRoot:
     """The square root of the prefix-sum matrix, B = C: about half the noise of the tree.
@@ -409,6 +417,16 @@ class SquareRoot:
         column = np.zeros(steps)
         column[step:] = _root(steps, 0.5)[: steps - step]
         return _pulled(column)
+
+    def pulls(self, steps: Ints, horizon: int) -> Array:
+        """Return `pull` for several steps, by the table, each read backwards: from the last row to the first."""
+        return _pull_table(1 << (horizon - 1).bit_length())[horizon - 1 - steps, :horizon]
+
+    def overlaps(self, steps: Ints, others: Ints, horizon: int) -> Array:
+        """Return the products of columns of C with others, cut off after ``horizon`` rows, by a table."""
+        later = np.maximum(steps[:, None], others)
+        apart = np.abs(steps[:, None] - others)
+        return _overlap_table(1 << (horizon - 1).bit_length())[horizon - 1 - later, apart]
 
     def reach(self, step: int) -> int:
         """Return -1: every row takes all earlier ones."""
@@ -472,42 +490,6 @@ class Identity:
     def carry(self, noise: Array, step: int, first: int = 0) -> Array:
         """Return zero: no row depends on earlier ones."""
         return np.zeros(noise.shape[1:])
-
-
-@lru_cache(maxsize=2)
-def _overlaps(length: int) -> Array:
-    """Return Σ_{i<n} c_i c_{i+d} in row n - 1, column d: the product of two columns that are d steps apart."""
-    root = _root(2 * length, 0.5)
-    table = sliding_window_view(root[:-1], length) * root[:length, None]
-    return np.cumsum(table, axis=0, out=table)
-
-
-class Columns(NamedTuple):
-    """Some columns of C, ascending, each as a row that begins at the first of them."""
-
-    rows: Array
-    norms: list[float]
-    overlaps: Array
-    """The products of any two."""
-
-
-def columns_of(mechanism: Mechanism, steps: list[int], horizon: int) -> Columns:
-    """Return the columns of C of some steps (where every row has the same noise)."""
-    first = steps[0] if steps else horizon
-    length = horizon - first
-    if isinstance(mechanism, SquareRoot) and length > 0 and horizon <= TABLE_LIMIT:  # each is the same one, moved
-        shifted = sliding_window_view(np.concatenate([np.zeros(length), _root(length, 0.5)]), length)
-        later = np.array(steps) - first
-        apart = np.abs(later[:, None] - later)
-        shorter = length - np.maximum(later[:, None], later)
-        overlaps = _overlaps(1 << (horizon - 1).bit_length())[shorter - 1, apart]
-        return Columns(shifted[length - later], _root_norms(length)[length - 1 - later].tolist(), overlaps)
-    rows = np.zeros((len(steps), length))
-    columns = [mechanism.column(step, horizon) for step in steps]
-    for row, column in zip(rows, columns, strict=True):
-        where = np.arange(horizon)[column.rows] - first
-        row[where] = column.weights
-    return Columns(rows, [column.norm for column in columns], rows @ rows.T)
 
 
 def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:

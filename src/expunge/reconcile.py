@@ -15,10 +15,10 @@ import numpy as np
 from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
 from expunge.errors import BadContribution
 from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
-from expunge.mechanisms import Mechanism, columns_of
+from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
 from expunge.records import Total
 from expunge.rows import Path, Rows
-from expunge.types import Array
+from expunge.types import Array, Ints
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,24 @@ class _Coins:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.many = len(setting.touched) > 1 and setting.mechanism.prefix
-        self.grouped = False
-        if self.many:
-            self.noise = setting.noise(setting.horizon)
+        self.sight: _Tabled | _Whitened | None = None
+        if not self.many:
+            return
+        self.noise = setting.noise(setting.horizon)
+        if isinstance(setting.mechanism, SquareRoot) and setting.horizon <= TABLE_LIMIT:
+            self.sight = _Tabled(setting.mechanism, self.noise, len(setting.touched))
+        elif isinstance(setting.mechanism.column(0, setting.horizon).rows, slice):
+            self.sight = _Whitened(setting.mechanism, self.noise)
+        else:
             self.xi = setting.mechanism.whiten(self.noise)
-            self.grouped = isinstance(setting.mechanism.column(0, setting.horizon).rows, slice)
-            self.waiting = setting.touched
-            self.group = _Group(setting, [], self.xi)
+        self.waiting = setting.touched
+        self.group: _Group | None = None
 
     def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
         """Decide about one step; return the decision and the probability that it would be a replay."""
         setting = self.setting
-        if self.grouped:
-            group = self._group()
+        if self.sight is not None:
+            group = self._group(self.sight)
             norm = group.norms[group.made]
         else:
             column = setting.mechanism.column(step, setting.horizon)
@@ -149,14 +154,14 @@ class _Coins:
         distance = math.sqrt(shift.dot(shift)) * norm / setting.sigma
         decision = KEPT
         if distance > 0.0:
-            if self.grouped:
+            if self.sight is not None:
                 along = float(group.seen().dot(shift))
             elif self.many:
                 along = float(column.probe @ self.xi[column.rows] @ shift)
             else:
                 along = self._along(step, shift)
             decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
-        if self.grouped:
+        if self.sight is not None:
             group.move(decision.moved(shift))
         elif self.many:
             self.xi[column.rows] -= column.weights[:, None] * decision.moved(shift)
@@ -171,26 +176,28 @@ class _Coins:
         along -= (setting.sums[: setting.horizon] @ shift).cumsum()
         return float(setting.mechanism.pull(step, setting.horizon) @ along)
 
-    def _group(self) -> _Group:
+    def _group(self, sight: _Tabled | _Whitened) -> _Group:
         """Return the group of the next touched step."""
-        if self.group.made == len(self.group.moves):
-            self.group.apply(self.xi)
+        if self.group is None or self.group.made == len(self.group.moves):
+            if self.group is not None:
+                sight.take(self.group)
             steps, self.waiting = self.waiting[: _Group.SIZE], self.waiting[_Group.SIZE :]
-            self.group = _Group(self.setting, steps, self.xi)
+            self.group = sight.look(np.array(steps))
         return self.group
 
 
 class _Group:
-    """Some touched steps in a row: what their coins see is computed at once, their moves are applied at once."""
+    """Some touched steps in a row, for which what their coins see is worked out at once."""
 
-    SIZE = 48
+    SIZE = 64
 
-    def __init__(self, setting: Setting, steps: list[int], xi: Array) -> None:
-        self.first = steps[0] if steps else setting.horizon
-        self.columns, self.norms, self.overlaps = columns_of(setting.mechanism, steps, setting.horizon)
-        self.views = self.columns @ xi[self.first :]
-        """What each coin sees, Σ_t C[t,τ] ξ_t, but for the moves of the steps before it."""
-        self.moves = np.zeros((len(steps), xi.shape[1]))
+    def __init__(self, steps: Ints, views: Array, overlaps: Array, norms: list[float]) -> None:
+        self.steps = steps
+        self.views = views
+        """What each coin sees, Σ_t C[t,τ] ξ_t, but for the moves of the group's steps before it."""
+        self.overlaps = overlaps
+        self.norms = norms
+        self.moves = np.zeros_like(views)
         self.made = 0
 
     def seen(self) -> Array:
@@ -201,8 +208,51 @@ class _Group:
         self.moves[self.made] = move
         self.made += 1
 
-    def apply(self, xi: Array) -> None:
-        xi[self.first :] -= self.columns.T @ self.moves
+
+class _Tabled:
+    """What coins see, by tables of the square root: nothing is worked out that no coin looks at."""
+
+    def __init__(self, mechanism: SquareRoot, noise: Array, touched: int) -> None:
+        self.mechanism = mechanism
+        self.horizon = len(noise)
+        self.backwards = np.ascontiguousarray(noise[::-1])
+        self.steps = np.zeros(touched, dtype=np.int64)
+        self.moves = np.zeros((touched, noise.shape[1]))
+        self.made = 0
+
+    def look(self, steps: Ints) -> _Group:
+        mechanism, horizon, made = self.mechanism, self.horizon, self.made
+        views = mechanism.pulls(steps, horizon) @ self.backwards
+        if made:
+            views -= mechanism.overlaps(steps, self.steps[:made], horizon) @ self.moves[:made]
+        norms = mechanism.column_norms(horizon)[steps].tolist()
+        return _Group(steps, views, mechanism.overlaps(steps, steps, horizon), norms)
+
+    def take(self, group: _Group) -> None:
+        part = slice(self.made, self.made + len(group.steps))
+        self.steps[part], self.moves[part] = group.steps, group.moves
+        self.made = part.stop
+
+
+class _Whitened:
+    """What coins see, where there are too many steps for tables: ξ is worked out, and moved after each group."""
+
+    def __init__(self, mechanism: Mechanism, noise: Array) -> None:
+        self.mechanism = mechanism
+        self.xi = mechanism.whiten(noise)
+        self.columns = np.zeros((0, 0))
+
+    def look(self, steps: Ints) -> _Group:
+        first, horizon = steps.item(0), len(self.xi)
+        columns = [self.mechanism.column(step, horizon) for step in steps.tolist()]
+        self.columns = np.zeros((len(steps), horizon - first))
+        for row, step, column in zip(self.columns, steps.tolist(), columns, strict=True):
+            row[step - first :] = column.weights
+        norms = [column.norm for column in columns]
+        return _Group(steps, self.columns @ self.xi[first:], self.columns @ self.columns.T, norms)
+
+    def take(self, group: _Group) -> None:
+        self.xi[group.steps.item(0) :] -= self.columns.T @ group.moves
 
 
 def joint(setting: Setting) -> Reconciliation:
