@@ -61,7 +61,8 @@ class Fake:
         rows = np.asarray(request.columns[0])
         if (rows < 0).any():
             raise ValueError("columns: negative")
-        return type(request)((rows,), None if request.ids is None else np.asarray(request.ids), None, request.at)
+        ids = None if request.ids is None else np.asarray(request.ids)
+        return type(request)((rows,), ids, None, at=request.at)
 
     def serve_request(self, prepared):
         rows = dict(self.rows)
@@ -239,9 +240,9 @@ def test_requests_are_validated_once(monkeypatch):
     assert len(calls) == 2  # the fit's, and the insertion's
     model.insert(X[1:2], Y[1:2])
     assert len(calls) == 2  # arrays of numbers are as they should be
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(BadRecords, match="X: row 0 holds NaN"):
         model.insert(np.full_like(X[:1], np.nan), Y[:1])
-    assert len(calls) == 3
+    assert len(calls) == 2
 
 
 def test_the_warning_that_nothing_is_left_points_at_the_callers_line():
@@ -711,3 +712,118 @@ class Wide:
 
     def contributions(self, step, path, batch):
         return batch[0][:, :2]
+
+
+# --- going on where it stopped ----------------------------------------------------------------------------------
+
+
+def test_what_was_read_and_not_done_is_handed_back():
+    stream = (Delete([one]) for one in (0, 1, 99, 2, 3, 4))
+    model = fitted()
+    with pytest.raises(RequestFailed) as caught:
+        apply(model, stream, bulk=5)
+    assert (caught.value.number, caught.value.done) == (2, 2)
+    assert [request.ids for request in caught.value.waiting] == [[2], [3]]
+    assert apply(model, itertools.chain(caught.value.waiting, stream)).deleted == 3
+    assert not {0, 1, 2, 3, 4} & set(model._records.all_ids().tolist())
+
+
+def test_requests_that_wait_when_the_service_is_stopped_are_handed_back():
+    def queue():
+        yield Delete([0])
+        yield Delete([1])
+        raise KeyboardInterrupt
+
+    model = fitted()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        apply(model, queue())
+    assert caught.value.done == 0
+    assert [request.ids for request in caught.value.waiting] == [[0], [1]]
+    assert apply(model, caught.value.waiting).deleted == 2
+
+
+def test_requests_that_were_begun_are_not_handed_back():
+    stopped = []
+    for number in range(0, 1500, 45):
+        model, stream = fitted(), some_deletes(*range(6))
+
+        def act(model=model, stream=stream):
+            try:
+                apply(model, stream, bulk=3)
+            except KeyboardInterrupt as error:
+                stopped.append((stream, error))
+
+        interrupted(act, number)
+    told = [(stream, error) for stream, error in stopped if hasattr(error, "done")]
+    assert len(told) > 10
+    for stream, error in told:
+        assert list(error.waiting) == stream[error.done : error.done + len(error.waiting)]
+    assert {error.done for _, error in told} >= {0, 3}
+
+
+def test_a_none_ends_the_bulk():
+    model = fitted()
+    outcomes = []
+    applied = apply(model, [Delete([0]), None, Delete([1]), Delete([2]), None, None], watch=outcomes.append)
+    assert [outcome.removed for outcome in outcomes] == [1, 2]
+    assert (applied.requests, applied.bulks) == (3, 2)
+
+
+def test_one_that_is_at_fault_costs_a_few_bulks_and_not_all_singly():
+    model = fitted(60)
+    model.unlearn([59])
+    with pytest.raises(RequestFailed) as caught:
+        apply(model, [Delete([one]) for one in (*range(16), 59)], watch=(served := []).append)
+    assert caught.value.number == 16
+    assert sum(outcome.removed for outcome in served) == 16
+    assert len(served) <= 6
+
+
+def test_corrections_of_deleted_records_can_be_passed_over():
+    model = fitted()
+    model.unlearn([3])
+    stream = [Replace((X[:1], Y[:1]), ids=[3]), Replace((X[1:3], Y[1:3]), ids=[4, 5])]
+    with pytest.raises(RequestFailed, match="no record 3"):
+        apply(model, stream)
+    assert apply(model, stream, missing="ignore").replaced == 2
+    assert model.replace(X[:2], Y[:2], ids=[3, 6], missing="ignore").added == 1
+    assert model.replace(X[:1], Y[:1], ids=[3], missing="ignore").kept
+    assert model.verify().ok
+
+
+def test_corrections_by_subject_can_be_passed_over():
+    model = LogisticRegression(random_state=0).fit(X[:9], Y[:9], subjects=[f"s{n}" for n in range(9)])
+    model.unlearn(subjects=["s3"])
+    assert model.replace(X[:2], Y[:2], subjects=["s3", "s4"], missing="ignore").added == 1
+    with pytest.raises(UnknownId, match="s3"):
+        model.replace(X[:2], Y[:2], subjects=["s3", "s4"])
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize("kind", [Insert, Replace])
+def test_columns_are_a_tuple(kind):
+    with pytest.raises(BadRecords, match=r"columns: give a tuple of columns, such as \(X, y\)"):
+        kind(X[:1], Y[:1])
+
+
+def test_an_id_that_is_there_is_told_before_a_crowd():
+    model = LogisticRegression(random_state=0, records_per_subject=2, classes=[0, 1])
+    model.fit(X[:4], Y[:4], ids=["a", "b", "c", "d"], subjects=["s", "s", "t", "t"])
+    with pytest.raises(DuplicateId, match="'a' is already there"):
+        model.insert(X[:1], Y[:1], ids=["a"], subjects=["s"])
+    with pytest.raises(BadRecords, match="would have 3 records"):
+        model.insert(X[:1], Y[:1], ids=["e"], subjects=["s"])
+
+
+def test_a_source_may_use_its_arrays_again():
+    def stream():
+        row, target, name = np.empty((1, 3)), np.empty(1, dtype=int), np.array(["a99"])
+        for one in range(30, 34):
+            row[:], target[:], name[:] = X[one], Y[one], f"a{one}"
+            yield Insert((row, target), ids=name)
+
+    model = fitted(20, ids=[f"a{n}" for n in range(20)])
+    assert apply(model, stream()).bulks == 1
+    for one in range(30, 34):
+        place, slot = (part.item(0) for part in model._records.locate(np.array([f"a{one}"])))
+        np.testing.assert_allclose(model._records.batch_at(place)[0][slot], X[one])

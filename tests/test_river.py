@@ -207,3 +207,17 @@ def test_without_river_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "expunge.compat.river")
     with pytest.raises(ImportError, match=r"pip install 'expunge\[river\]'"):
         importlib.import_module("expunge.compat.river")
+
+
+def test_the_kinds_of_models_are_checked():
+    with pytest.raises(BadPlan, match="takes a LinearClassifier, got HuberRegressor"):
+        RiverClassifier(HuberRegressor(target_range=(0, 1)), ("a",))
+
+
+def test_without_an_id_a_subject_is_forgotten_as_a_whole():
+    model = LogisticRegression(classes=[0, 1], records_per_subject=3, expected_records=16, random_state=0)
+    online = RiverClassifier(model, ("a",), subject="who")
+    for number in range(8):
+        online.learn_one({"a": 0.1 * number, "who": f"s{number // 2}"}, number % 2)
+    online.unlearn_one({"who": "s1"})
+    assert model.n_records_ == 6

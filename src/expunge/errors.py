@@ -57,11 +57,12 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 class RequestFailed(ExpungeError, ValueError):
     """A request of a stream failed; those before it are done, it and those after it are not.
 
-    ``number`` is its position, from 0 (and so also how many are ``done``), ``request`` the request itself, and
-    ``__cause__`` what it failed with.
+    ``number`` is its position, from 0 (and so also how many are ``done``), ``request`` the request itself, ``waiting``
+    those after it that had been read already, and ``__cause__`` what it failed with.
     """
 
     def __init__(self, message: str, number: int = 0, request: Any = None) -> None:
         super().__init__(message)
         self.number = self.done = number
         self.request = request
+        self.waiting: list[Any] = []

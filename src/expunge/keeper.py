@@ -44,6 +44,10 @@ class Keeper:
         self.lock = threading.RLock()
         self._done: weakref.WeakSet[Request] = weakref.WeakSet()  # only those that a caller still holds
 
+    def follow(self, other: Keeper) -> None:
+        """Take the place of another that has nothing left to do: threads may be waiting for its lock."""
+        self.lock, self._done = other.lock, other._done
+
     def __getstate__(self) -> dict[str, Any]:
         with self.lock:
             return {name: value for name, value in self.__dict__.items() if name not in ("lock", "_done")}

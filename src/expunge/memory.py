@@ -133,12 +133,20 @@ class MemoryRecords:
         places, slots = self.positions()
         return (places << SLOT_BITS) | slots
 
+    @property
+    def subjects(self) -> AnyArray | None:
+        """The subjects of all records, place by place (or in the order given, if they are not laid out)."""
+        if not self.has_subjects:
+            return None
+        return self._all_labels(self._width + 1) if self._waiting is None else self._waiting[self._width + 1]
+
     def copy(self) -> MemoryRecords:
         """Return the records, with the same ids and subjects, not laid out yet; for `Arrival` in the stored order."""
         self._refuse_staged()
         places = np.flatnonzero(self.shelves.lengths).tolist()
         blocks = [self.shelves.block(place) for place in places]
         columns = [stack([empty, *(block[k] for block in blocks)]) for k, empty in enumerate(self._model)]
+        columns = [np.array(one.tolist()) if one.dtype.kind == "U" and len(one) else one for one in columns]  # no wider
         subjects = columns[self._width + 1] if self.has_subjects else None
         copied = MemoryRecords(columns[: self._width], columns[self._width], subjects)
         copied._next_id = self._next_id
@@ -275,17 +283,29 @@ class MemoryRecords:
             found.extend([self.ids_at(place)[slots] for place, slots in where])
         return np.concatenate(found) if found else self._model[self._width]
 
-    def number_of(self, subject: Any) -> int:
-        """Return how many records a subject has."""
-        with suppress(UnknownId):
-            return len(self.ids_of([subject]))
-        return 0
+    def numbers_of(self, subjects: Any) -> Ints:
+        """Return how many records each subject has."""
+        if not self.has_subjects:
+            return (self._packed(self._like("ids", as_ids("ids", subjects), self._width)) >= 0).astype(np.int64)
+        names = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
+        hashed = hashes(names)
+        numbers = np.zeros(len(names), dtype=np.int64)
+        for j in np.flatnonzero(self._by_subject.first(hashed) >= 0).tolist():
+            numbers[j] = sum(len(slots) for _, slots in self._where(names[j], hashed.item(j)))
+        return numbers
 
-    def _like(self, name: str, given: AnyArray, position: int) -> AnyArray:
+    def check_new(self, ids: Any) -> None:
+        """Raise if an id is already there, or stands twice."""
+        if ids is not None:
+            self._new_ids(ids, len(ids))
+
+    def _like(
+        self, name: str, given: AnyArray, position: int, error: type[UnknownId | BadRecords] = UnknownId
+    ) -> AnyArray:
         kind = self._model[position].dtype.kind
         if len(given) and given.dtype.kind != kind:
             wanted = "integers" if kind == "i" else "strings"
-            raise UnknownId(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
+            raise error(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
         return given
 
     # --- requests ---
@@ -298,16 +318,7 @@ class MemoryRecords:
                 return schedule.delete(self.shelves.lengths, *self._leaving(request))
             case Replace():
                 check_named(request)
-                located = self._locate_each(self._of_one_each(request.subjects) if request.ids is None else request.ids)
-                rows = match_columns(request.columns, self._model[: self._width])
-                number = len(located.places)
-                check_number("ids", located.places, rows_in(rows[0]))
-                labels = [shelf.gather(*located) for shelf in self.shelves.columns[self._width :]]
-                return Edit(
-                    *located, np.arange(number), np.ones(number, dtype=bool),
-                    leave_places=located.places, leave_slots=located.slots,
-                    entering=(*rows, *labels), removed=number, added=number,
-                )  # fmt: skip
+                return self._replacement(request)
             case Insert():
                 return self._insertion(schedule, request, rng)
 
@@ -321,12 +332,29 @@ class MemoryRecords:
         positions = positions[positions >= 0]
         return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
 
+    def _replacement(self, request: Replace) -> Edit:
+        rows = match_columns(request.columns, self._model[: self._width])
+        name = "subjects" if request.ids is None else "ids"
+        names = as_ids(name, request.subjects if request.ids is None else request.ids)
+        check_number(name, names, rows_in(rows[0]))
+        if request.missing == "ignore":
+            there = self.numbers_of(names) > 0 if request.ids is None else self._packed(names) >= 0
+            names, rows = names[there], tuple([column[there] for column in rows])
+        located = self._locate_each(self._of_one_each(names) if request.ids is None else names)
+        number = len(located.places)
+        labels = [shelf.gather(*located) for shelf in self.shelves.columns[self._width :]]
+        return Edit(
+            *located, np.arange(number), np.ones(number, dtype=bool),
+            leave_places=located.places, leave_slots=located.slots,
+            entering=(*rows, *labels), removed=number, added=number,
+        )  # fmt: skip
+
     def _of_one_each(self, subjects: Any) -> AnyArray:
         """Return the ids of the only record of each subject."""
         ids = self.ids_of(subjects)
         if len(ids) != len(wanted := as_ids("subjects", subjects)):
-            counts = [self.number_of(subject) for subject in wanted]
-            crowd = next(j for j, count in enumerate(counts) if count > 1)
+            counts = self.numbers_of(wanted)
+            crowd = int(np.argmax(counts > 1))
             raise BadRecords(
                 f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; name those to replace by ids."
             )
@@ -346,7 +374,7 @@ class MemoryRecords:
         numbers, homes, keys = None, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
         labels = [ids]
         if request.subjects is not None:
-            subjects = self._like("subjects", as_ids("subjects", request.subjects), self._width + 1)
+            subjects = self._like("subjects", as_ids("subjects", request.subjects), self._width + 1, BadRecords)
             check_number("subjects", subjects, number)
             names, numbers = np.unique(subjects, return_inverse=True)
             homes, keys = self._homes(names)
@@ -362,7 +390,9 @@ class MemoryRecords:
             if self._next_id is None:
                 raise BadRecords("ids: this model's records have ids of their own; give one for each new record.")
             return np.arange(self._next_id, self._next_id + number)
-        ids = self._like("ids", as_ids("ids", given), self._width) if self.count else as_ids("ids", given)
+        ids = as_ids("ids", given)
+        if self.count:
+            self._like("ids", ids, self._width, BadRecords)
         check_number("ids", ids, number)
         check_distinct(ids, "give every record its own id")
         if ids.dtype.kind == self._model[self._width].dtype.kind:
@@ -376,8 +406,9 @@ class MemoryRecords:
         """Return where subjects' records already lie (or -1), and with which key."""
         homes = np.full(len(names), -1, dtype=np.int64)
         keys = np.zeros(len(names), dtype=np.uint64)
-        for j, hashed in enumerate(hashes(names).tolist()):
-            for place, slots in self._where(names[j], hashed)[:1]:
+        hashed = hashes(names)
+        for j in np.flatnonzero(self._by_subject.first(hashed) >= 0).tolist():
+            for place, slots in self._where(names[j], hashed.item(j))[:1]:
                 homes[j] = place
                 if self._keyed:
                     keys[j] = self.keys_at(place)[slots[0]]

@@ -89,10 +89,14 @@ class Plan:
         """From how few to how many records the plan is good for: a quarter of those planned for, and four times."""
         return -(-self.records // SIZE_CLASS), self.records * SIZE_CLASS
 
+    @property
+    def largest(self) -> int:
+        """Up to how many records all of it holds: step sizes, noise and ρ."""
+        return min(self.size_class[1], self.horizon)
+
     def covers(self, records: int) -> bool:
         """Say whether the plan is good for a number of records."""
-        low, high = self.size_class
-        return low <= records <= high
+        return self.size_class[0] <= records <= self.largest
 
     @property
     def parameters(self) -> int:

@@ -178,8 +178,7 @@ class Delete:
     at: float | None = None
 
     def __post_init__(self) -> None:
-        if self.missing not in ("error", "ignore"):
-            raise BadRecords(f"missing={self.missing!r}: give 'error', or 'ignore' to pass over what is not there.")
+        _check_missing(self.missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,10 +194,15 @@ class Insert:
     subjects: Any = None
     at: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+
 
 @dataclass(frozen=True, eq=False)
 class Replace:
     """Give records new content; they keep their ids, subjects and places. A subject named must have one record.
+
+    With ``missing="ignore"`` those that are not there are passed over.
 
     >>> Replace(([[0.5, 1.0]], [0]), ids=["ann"]).ids
     ['ann']
@@ -207,10 +211,25 @@ class Replace:
     columns: tuple[Any, ...]
     ids: Any = None
     subjects: Any = None
+    missing: Literal["error", "ignore"] = "error"
     at: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+        _check_missing(self.missing)
 
 
 Request = Delete | Insert | Replace
+
+
+def _check_missing(missing: Any) -> None:
+    if missing not in ("error", "ignore"):
+        raise BadRecords(f"missing={missing!r}: give 'error', or 'ignore' to pass over what is not there.")
+
+
+def _check_columns(columns: Any) -> None:
+    if not isinstance(columns, (tuple, list)):
+        raise BadRecords(f"columns: give a tuple of columns, such as (X, y), not {type(columns).__name__}.")
 
 
 def check_named(request: Delete | Replace) -> None:

@@ -66,7 +66,7 @@ class Applied:
 
 def apply(
     model: Model,
-    requests: Iterable[Request],
+    requests: Iterable[Request | None],
     *,
     bulk: int = 1000,
     every: float | None = None,
@@ -83,14 +83,19 @@ def apply(
     own clock, never how long the last bulk took to serve: that depends on what its coins said, and bulks cut by it
     would let one outcome decide about the next.
 
-    ``missing``, if given, holds for all deletions of the stream, in place of their own. ``watch`` gets the outcome of
-    each bulk. ``progress`` shows a bar (it needs rich).
+    ``missing``, if given, holds for all deletions and replacements of the stream, in place of their own. ``watch``
+    gets the outcome of each bulk. ``progress`` shows a bar (it needs rich).
+
+    A None in the stream ends the bulk: let a source that waits for requests give one now and then, by its clock, so
+    that none waits for the next.
 
     A request that fails raises `RequestFailed`, with its ``number``: those before it are done, it and those after it
     are not. Any other error (Ctrl-C, no memory, an error of the stream itself) comes as it is, with ``done``, how many
     requests of the stream are done, or begun: the model finishes those with their own coins when it is next asked
-    anything. So go on with ``requests[error.done:]``. (Without ``done`` the error came before the first request, or
-    while another, its ``__context__``, was on its way: that one has it.)
+    anything. Both have ``waiting``, the requests that had been read and are not done. So go on with
+    ``requests[error.done:]``, or with ``itertools.chain(error.waiting, requests)`` if they cannot be read again.
+    (Without ``done`` the error came before the first request, or while another, its ``__context__``, was on its way:
+    that one has it.)
 
     >>> import numpy as np
     >>> from expunge import LinearRegression
@@ -138,13 +143,15 @@ class _Run:
         self.told: list[BaseException] = []
         self.waiting: list[tuple[Request, Request]] = []
         """Requests, as given and as prepared, that will be one bulk."""
+        self.read: list[Request] = []
+        """Requests that have been read and are not done."""
         self.form: tuple[Any, ...] = ()
         self.size = 0
         self.replacing: set[Any] = set()
         self.bulks = self.replays = self.evaluations = 0
         self.records = dict.fromkeys((Insert, Delete, Replace), 0)
 
-    def all_of(self, requests: Iterable[Request]) -> None:
+    def all_of(self, requests: Iterable[Request | None]) -> None:
         stream = iter(requests)
         while True:
             try:
@@ -154,12 +161,16 @@ class _Run:
             except Exception:  # what it gave before is not lost
                 self.serve()
                 raise
-            self.take(request)
+            if request is None:
+                self.serve()
+            else:
+                self.take(request)
         self.serve()
 
     def take(self, request: Request) -> None:
         """Let a request wait for others that can be served with it, and serve those that cannot."""
         number = self.done + len(self.waiting)
+        self.read.append(request)
         try:
             window = self._window(request)
             prepared = self.model.prepare_request(self._with_missing(request))
@@ -179,7 +190,7 @@ class _Run:
             self.serve()
 
     def _with_missing(self, request: Request) -> Request:
-        if self.missing is None or not isinstance(request, Delete) or request.missing == self.missing:
+        if self.missing is None or isinstance(request, Insert) or request.missing == self.missing:
             return request
         return replace(request, missing=self.missing)
 
@@ -193,7 +204,7 @@ class _Run:
         except (TypeError, ValueError, OverflowError):
             raise BadRecords(
                 f"at={request.at!r}: with every={self.every!r} each request needs a time stamp, a finite number in the "
-                "same unit."
+                "same unit (of a datetime, its timestamp())."
             ) from None
 
     def serve(self) -> None:
@@ -215,11 +226,12 @@ class _Run:
         else:
             self._count(type(whole), outcome, self.asked[1])
             return
-        for one in waiting:  # nothing was begun: up to the one that is at fault, each can be served
-            self._serve([one])
+        half = len(waiting) // 2  # nothing was begun: up to the one that is at fault, all can be served
+        self._serve(waiting[:half])
+        self._serve(waiting[half:])
 
     def _count(self, kind: type[Request], outcome: Outcome, done: int) -> None:
-        self.done = done
+        self.read, self.done = self.read[done - self.done :], done
         self.bulks += 1
         self.replays += not outcome.kept
         self.evaluations += outcome.evaluations
@@ -253,8 +265,9 @@ class _Run:
             has_begun = getattr(self.model, "has_begun", None)
             if has_begun is not None and has_begun(self.asked[0]):
                 done = self.asked[1]
+        waiting = self.read[done - self.done + (error is self.failure) :]
         with suppress(AttributeError, TypeError):
-            error.done = done  # type: ignore[attr-defined]
+            error.done, error.waiting = done, waiting  # type: ignore[attr-defined]
         self.told.append(error)
         if error is not self.failure:
             error.add_note(f"expunge: {done} requests of the stream are done, or will be when the model is next asked.")
@@ -268,7 +281,13 @@ def _form(prepared: Request) -> tuple[Any, ...]:
     names = [None if given is None else given.dtype.kind for given in (prepared.ids, prepared.subjects)]
     if isinstance(prepared, Delete):
         return Delete, *names, prepared.missing
-    return type(prepared), *names, *[(is_sparse(part), part.shape[1:], part.dtype) for part in prepared.columns]
+    missing = prepared.missing if isinstance(prepared, Replace) else None
+    return (
+        type(prepared),
+        *names,
+        missing,
+        *[(is_sparse(part), part.shape[1:], part.dtype) for part in prepared.columns],
+    )
 
 
 def _size(prepared: Request) -> int:
@@ -295,7 +314,9 @@ def _merged(requests: list[Request]) -> Request:
         return Delete(ids, subjects, first.missing)
     parts = zip(*[one.columns for one in requests if not isinstance(one, Delete)], strict=True)
     columns = tuple([sparse.vstack(part, "csr") if is_sparse(part[0]) else np.concatenate(part) for part in parts])
-    return type(first)(columns, ids, subjects)
+    if isinstance(first, Replace):
+        return Replace(columns, ids, subjects, first.missing)
+    return Insert(columns, ids, subjects)
 
 
 def _joined(names: list[AnyArray | None]) -> AnyArray | None:
@@ -307,7 +328,7 @@ def _joined(names: list[AnyArray | None]) -> AnyArray | None:
 
 
 @contextmanager
-def _shown(progress: bool, requests: Iterable[Request]) -> Iterator[Callable[[int, int], None]]:
+def _shown(progress: bool, requests: Iterable[Request | None]) -> Iterator[Callable[[int, int], None]]:
     """Give a function that shows how many requests and records are done."""
     if not progress:
         yield lambda done, records: None

@@ -122,8 +122,8 @@ def test_nan_and_infinity_are_refused(bad):
     rows = X.copy()
     rows[4, 1] = bad
     refuses_to_fit(ValueError, "X contains", X=rows)
-    refuses(fitted(), ValueError, "X contains", lambda m: m.insert(rows[3:6], Y[3:6]))
-    refuses(fitted(), ValueError, "X contains", lambda m: m.replace(rows[4:5], Y[:1], ids=1))
+    refuses(fitted(), BadRecords, "X: row 1 holds NaN or infinity", lambda m: m.insert(rows[3:6], Y[3:6]))
+    refuses(fitted(), BadRecords, "X: row 0 holds NaN or infinity", lambda m: m.replace(rows[4:5], Y[:1], ids=1))
     refuses(fitted(), ValueError, "X contains", lambda m: m.predict(rows))
     targets = Y.astype(float)
     targets[3] = bad
@@ -153,11 +153,15 @@ def test_rows_of_another_width_are_refused():
 
 def test_nothing_at_all_is_refused_or_does_nothing():
     refuses_to_fit(ValueError, "0 sample", X=X[:0], y=Y[:0])
-    refuses(fitted(), ValueError, "0 sample", lambda m: m.insert(X[:0], Y[:0]))
     model = fitted()
     before = everything(model)[:3]
     assert model.unlearn([]).removed == 0
+    assert model.insert(X[:0], Y[:0]).added == 0
+    assert model.insert(X[:0], Y[:0], ids=[]).kept
+    assert model.partial_fit(X[:0], Y[:0]).n_records_ == model.n_records_
+    assert model.replace(X[:0], Y[:0], ids=[]).added == 0
     assert everything(model)[:3] == before
+    refuses(model, ValueError, "inconsistent|samples", lambda m: m.insert(X[:0], Y[:2]))
 
 
 # --- names ----------------------------------------------------------------------------------------------

@@ -239,3 +239,61 @@ def test_the_chance_of_a_replacement_is_that_of_the_row_as_it_will_enter():
 def test_ids_may_be_a_set():
     model = LogisticRegression(steps=4).fit(X, Y)
     assert model.unlearn({3, 5}).removed == 2
+
+
+def test_a_generator_goes_on_alike_whether_or_not_a_request_had_to_be_finished(monkeypatch):
+    """Else the next request would draw the numbers that have been the coins of the one that was finished."""
+
+    def broken(*given, **more):
+        raise MemoryError
+
+    states = []
+    for fails in (True, False):
+        given = np.random.default_rng(5)
+        model = LogisticRegression(random_state=given, rho=0.7, steps=4).fit(X[:40], Y[:40])
+        with monkeypatch.context() as patch:
+            if fails:
+                patch.setattr("expunge.keeper.decide_on", broken)
+                with pytest.raises(MemoryError):
+                    model.insert(X[40:41], Y[40:41])
+            else:
+                model.insert(X[40:41], Y[40:41])
+        assert_sound(model)
+        assert model.n_records_ == 41
+        states.append((given.bit_generator.state, model.coef_.tolist()))
+    assert states[0] == states[1]
+
+
+def test_a_pending_request_does_not_look_at_what_was_given_any_more():
+    for number in range(100, 500, 9):
+        model = LogisticRegression(rho=0.7, steps=4, random_state=0).fit(X[:40], Y[:40])
+        rows, names = X[40:42].copy(), np.array([90, 91])
+        interrupted(lambda model=model, rows=rows, names=names: model.insert(rows, Y[40:42], ids=names), number)
+        rows[:] = np.nan
+        names[:] = 0
+        assert_sound(model)
+        if model.n_records_ == 42:
+            assert {90, 91} <= set(model._records.all_ids().tolist())
+
+
+def test_other_threads_see_whole_states():
+    model = LogisticRegression(rho=0.5, steps=16, schedule="shuffled", expected_records=64).fit(X, Y)
+    stop = threading.Event()
+
+    def serve():
+        number = 0
+        while not stop.is_set():
+            model.unlearn([number])
+            model.insert(X[number : number + 1], Y[number : number + 1], ids=[number])
+            number = (number + 1) % len(X)
+
+    worker = threading.Thread(target=serve)
+    worker.start()
+    try:
+        for _ in range(15):
+            assert_sound(model)
+            assert_sound(copy.deepcopy(model))
+            assert_sound(pickle.loads(pickle.dumps(model)))
+    finally:
+        stop.set()
+        worker.join()

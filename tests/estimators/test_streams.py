@@ -10,6 +10,7 @@ from sklearn.base import clone
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.accounting import FOREVER, worst_case_rho
 from expunge.errors import BadPlan, BadRecords, SizeWarning
+from expunge.requests import Delete
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(400, 3)) / 3
@@ -86,8 +87,12 @@ def test_classes_can_be_told_at_the_first_call():
     model.partial_fit(X[1:9], Y[1:9])
     model.partial_fit(X[9:12], Y[9:12], classes=[0, 1])
     assert model.classes_.tolist() == [0, 1]
-    with pytest.raises(BadRecords, match="none of the model's classes"):
-        model.partial_fit(X[12:], Y[12:], classes=[0, 1, 2])
+    for other in ([0, 1, 2], [0], []):
+        with pytest.raises(BadPlan, match="the model's are 0, 1"):
+            model.partial_fit(X[12:], Y[12:], classes=other)
+    for bad in (5, [[0, 1]], [None, 1]):
+        with pytest.raises(BadPlan, match="give a list of labels"):
+            model.partial_fit(X[12:], Y[12:], classes=bad)
     assert model.n_records_ == 12
 
 
@@ -220,6 +225,17 @@ def test_the_last_record_has_a_warning_of_its_own():
     assert model.verify().ok
 
 
+def test_a_plan_that_was_too_small_from_the_start_says_so_too():
+    with pytest.warns(SizeWarning, match="200 records"):
+        stream(expected_records=8).fit(X[:200], Y[:200])
+
+
+def test_a_horizon_within_the_size_class_is_told_when_it_is_passed():
+    model = stream(expected_records=64, horizon=100).fit(X[:100], Y[:100])
+    with pytest.warns(SizeWarning, match="101 records.*replay more often"):
+        model.partial_fit(X[100:101], Y[100:101])
+
+
 # --- new plans ----------------------------------------------------------------------------------------------------
 
 
@@ -304,3 +320,87 @@ def test_a_new_plan_for_no_records():
     assert model.verify().ok
     with pytest.raises(Exception, match="not fitted"):
         stream().replan()
+
+
+def test_a_new_plan_takes_parameters_as_they_are_now():
+    model = stream().fit(X, Y)
+    model.set_params(rho=0.2, schedule="scattered")
+    model.replan()
+    assert (model.plan_.rho, model.plan_.schedule) == (0.2, "scattered")
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": [0, 1, 2]}, "classes: records are kept as"),
+        ({"feature_norm": 2.0}, "feature_norm: records are kept as 1.0"),
+        ({"records_per_subject": 1}, "would have 2 records"),
+        ({"n_components": 2, "schedule": "scattered"}, "n_components: records are kept"),
+    ],
+    ids=str,
+)
+def test_a_new_plan_must_fit_the_records_as_they_are_kept(change, message):
+    model = stream(records_per_subject=2).fit(X, Y, subjects=np.arange(400) // 2)
+    before = model.coef_.copy()
+    model.set_params(**change)
+    with pytest.raises((BadPlan, BadRecords), match=message):
+        model.replan()
+    np.testing.assert_array_equal(model.coef_, before)
+    assert model.verify().ok
+
+
+def test_a_new_plan_must_be_for_about_as_many_records_as_there_are():
+    model = stream().fit(X, Y)
+    with pytest.raises(BadPlan, match="there are 400 records already"):
+        model.replan(expected_records=50)
+    ranged = LinearRegression(target_range=(-1, 1), **STREAM).fit(X, X[:, 0])
+    ranged.set_params(target_range=(-2, 2))
+    with pytest.raises(BadPlan, match="target_range"):
+        ranged.replan()
+
+
+def test_a_new_plan_finishes_what_another_thread_left(monkeypatch):
+    model = stream().fit(X, Y)
+    need_fit = type(model)._need_fit
+
+    def broken(*given, **more):
+        raise MemoryError
+
+    def meanwhile(self):  # after replan has caught up, another thread's request is begun and fails
+        need_fit(self)
+        monkeypatch.setattr(type(model), "_need_fit", need_fit)
+        with monkeypatch.context() as patch:
+            patch.setattr("expunge.keeper.decide_on", broken)
+            with pytest.raises(MemoryError):
+                self.serve_request(prepared)
+
+    prepared = model.prepare_request(Delete([7]))
+    monkeypatch.setattr(type(model), "_need_fit", meanwhile)
+    model.replan()
+    assert model.n_records_ == 399
+    assert model.has_begun(prepared)
+    assert model.verify().ok
+
+
+def test_a_new_plan_forgets_how_long_a_deleted_id_was():
+    model = stream().fit(X[:100], Y[:100], ids=[f"r{n}" for n in range(100)])
+    model.insert(X[:1], Y[:1], ids=["alexander-the-great-of-macedon"])
+    model.unlearn(["alexander-the-great-of-macedon"])
+    model.replan()
+    assert model._records.all_ids().dtype.itemsize == 3 * 4
+    assert model.unlearn(["r99"]).removed == 1
+
+
+def test_masked_values_and_words_are_refused():
+    model = stream().fit(X, Y)
+    masked = np.ma.masked_array(X[:2], mask=np.eye(2, 3, dtype=bool))
+    for act in (lambda: model.insert(masked, Y[:2]), lambda: stream().fit(masked, Y[:2])):
+        with pytest.raises(BadRecords, match="X: some values are masked"):
+            act()
+    regression = LinearRegression(target_range=(-1, 1), **STREAM).fit(X, X[:, 0])
+    with pytest.raises(BadRecords, match="y: expected numbers"):
+        regression.insert(X[:1], np.array(["high"]))
+    with pytest.raises(BadRecords, match="ids are integers"):
+        model.insert(X[:1], Y[:1], ids=["ann"])
+    assert model.verify().ok

@@ -7,13 +7,14 @@ to forget as well: a scaler that keeps running means still knows whom the model 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from expunge.errors import BadPlan, BadRecords
 from expunge.estimators import LinearClassifier, LinearRegression, LinearRegressor, LogisticRegression
+from expunge.estimators.base import LinearModel
 from expunge.types import AnyArray, Array
 
 try:
@@ -27,13 +28,17 @@ Record = dict[Any, Any]
 class _Adapter(base.Estimator):
     """What both kinds have in common."""
 
+    KIND: ClassVar[type] = LinearModel
+
     def __init__(self, model: Any, features: Sequence[Any], *, id: Any = None, subject: Any = None) -> None:
+        if not isinstance(model, self.KIND):
+            raise BadPlan(f"model: {type(self).__name__} takes a {self.KIND.__name__}, got {type(model).__name__}.")
         if isinstance(features, str) or not features or len(set(features)) != len(features):
             raise BadPlan(f"features={features!r}: give the names of the features, each once, in a tuple.")
         for name, key in (("id", id), ("subject", subject)):
             if key is not None and key in features:
                 raise BadPlan(f"{name}={key!r} is one of the features; leave it out of them.")
-        self.model = model
+        self.model: Any = model
         self.features = features
         self.id = id
         self.subject = subject
@@ -63,10 +68,10 @@ class _Adapter(base.Estimator):
         self.model.partial_fit(self._row(x), np.array([y]), ids=ids, subjects=subjects)
 
     def unlearn_one(self, x: Record, y: Any = None) -> None:
-        """Delete the record whose id ``x`` holds; nothing else of ``x``, nor ``y``, is looked at."""
-        if self.id is None:
+        """Delete the record whose id ``x`` holds (without ``id``, all of its subject); ``y`` is not looked at."""
+        if self.id is None and self.subject is None:
             raise BadPlan("id: no key is declared, so records cannot be told apart; declare it with id=.")
-        self.model.unlearn(self._name("id", x))
+        self.model.unlearn(self._name("id", x), None if self.id is not None else self._name("subject", x))
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return an adapter with the same parameters, around a model that has not learned anything.
@@ -97,6 +102,8 @@ class RiverClassifier(_Adapter, base.Classifier):
     >>> river.model.n_records_
     49
     """
+
+    KIND = LinearClassifier
 
     def __init__(
         self, model: LinearClassifier, features: Sequence[Any], *, id: Any = None, subject: Any = None
@@ -153,6 +160,8 @@ class RiverRegressor(_Adapter, base.Regressor):
     >>> river.model.n_records_
     1
     """
+
+    KIND = LinearRegressor
 
     def __init__(self, model: LinearRegressor, features: Sequence[Any], *, id: Any = None, subject: Any = None) -> None:
         super().__init__(model, features, id=id, subject=subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,6 +105,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Return targets as the loss wants them."""
         raise NotImplementedError
 
+    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
+        """Return (parameter, as it was, as it is) for parameters by which the records' targets were encoded."""
+        return []
+
     SCORES: ClassVar[dict[str, float]]
     """How large scores become, by solver."""
 
@@ -141,11 +146,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
             self.__dict__.update(before)
+            for name in [name for name in self.__dict__ if name not in before]:
+                del self.__dict__[name]
             raise
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
+        _refuse_masked(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **_TABLE)
         self._meet_targets(y, classes)
         self.plan_ = self._make_plan(X.shape[0], X.shape[1], self.expected_records)
@@ -159,6 +166,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         counts = isinstance(self.random_state, (int, np.integer))
         self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
+        if records.count > self.plan_.largest:
+            warn_caller(_outgrown(self.plan_, records.count), SizeWarning)
 
     def _partial_fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> Self:
         if "_keeper" in self.__dict__:
@@ -171,8 +180,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def replan(self, expected_records: int | None = None) -> Outcome:
         """Fit anew, to the records that there are now, with a plan for their number (or the one you expect).
 
-        It costs what a fit costs; the outcome tells the evaluations and seconds. Let it depend on the number of records
-        only: to fit anew because a model turned out badly, or a deletion replayed, is a bias.
+        Parameters are taken as they are now, so that it can also change ``rho`` or ``schedule``. It costs what a fit
+        costs; the outcome tells the evaluations and seconds. Let it depend on the number of records only: to fit anew
+        because a model turned out badly, or a deletion replayed, is a bias.
         """
         self._need_fit()
         if expected_records is not None:
@@ -183,16 +193,35 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 "Fit anew from the original records."
             )
         with self._keeper.lock, self._as_it_was():
+            self._keeper.catch_up(self._publish)  # another thread may have been interrupted meanwhile
             request = (self._keeper.begun or 0) + 1
             records = self._records.copy()
+            before = self.plan_
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
+            self._check_replan(before, records)
             with _randomness(self.random_state, request) as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
             keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
-            keeper.lock = self._keeper.lock  # other threads may be waiting for it
+            keeper.follow(self._keeper)
             self._keeper = keeper
             self._publish()
         return outcome
+
+    def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
+        """Raise if the new plan does not fit the records as they are kept: encoded, and cut to a norm."""
+        plan = self.plan_
+        for name, old, new in (
+            ("feature_norm", before.feature_norm, plan.feature_norm),
+            ("n_components", before.features, plan.features),
+            *self._kept_by_targets(),
+        ):
+            if old != new:
+                raise BadPlan(f"{name}: records are kept as {old!r} had it; fit anew from the original records.")
+        if records.count > plan.size_class[1]:
+            raise BadPlan(
+                f"expected_records: there are {records.count:,} records already; expect at least a quarter of that."
+            )
+        self._refuse_crowds(records.subjects, None)
 
     def unlearn(self, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error") -> Outcome:
         """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
@@ -206,9 +235,14 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
         return self.serve_request(self.prepare_request(Insert((X, y), ids, subjects)))
 
-    def replace(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
-        """Correct records, named by id (or by subject, who must then have one): as if they had always been so."""
-        return self.serve_request(self.prepare_request(Replace((X, y), ids, subjects)))
+    def replace(
+        self, X: Any, y: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
+    ) -> Outcome:
+        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+
+        With ``missing="ignore"`` those that are not there are passed over.
+        """
+        return self.serve_request(self.prepare_request(Replace((X, y), ids, subjects, missing)))
 
     def prepare_request(self, request: Request) -> Request:
         """Check a request as far as it goes without the records, and return it in the form in which it is served.
@@ -225,8 +259,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 self._check_named(request)
                 ids, subjects = _names("ids", request.ids), _names("subjects", request.subjects)
             case Insert():
-                ids = None if request.ids is None else as_ids("ids", request.ids)
-                subjects = None if request.subjects is None else as_ids("subjects", request.subjects)
+                ids = None if request.ids is None else as_ids("ids", request.ids).copy()
+                subjects = None if request.subjects is None else as_ids("subjects", request.subjects).copy()
             case _:
                 raise BadRecords(f"request: expected an Insert, a Delete or a Replace, got {type(request).__name__}.")
         if len(request.columns) != 2:
@@ -235,7 +269,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         for name, given in (("ids", ids), ("subjects", subjects)):
             if given is not None:
                 check_number(name, given, rows_in(columns[0]))
-        return type(request)(columns, ids, subjects, request.at)
+        if isinstance(request, Replace):
+            return Replace(columns, ids, subjects, request.missing, request.at)
+        return Insert(columns, ids, subjects, request.at)
 
     def serve_request(self, prepared: Request) -> Outcome:
         """Serve a request that `prepare_request` has returned (or another of that form).
@@ -248,6 +284,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 self._keeper.catch_up(self._publish)
                 try:
+                    self._records.check_new(prepared.ids)
                     self._refuse_crowds(prepared.subjects, self._records)
                 except ExpungeError as error:
                     error.refused = True
@@ -260,7 +297,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 "every record has been deleted: the model is now what training on nothing gives (noise only). "
                 "Insert records, or fit anew."
             )
-        elif self.plan_.covers(before) and not self.plan_.covers(now):
+        elif before <= self.plan_.largest < now or now < self.plan_.size_class[0] <= before:
             warn_caller(_outgrown(self.plan_, now), SizeWarning)
         return outcome
 
@@ -275,11 +312,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         On another machine linear algebra may round differently: allow a relative ``tolerance`` there, such as 1e-9.
         """
         self._need_fit()
-        found = self._keeper.verify(self._publish, tolerance)
-        fresh = self._derive(self._keeper.transcript.model(self.plan_.learner))
+        with self._keeper.lock:
+            found = self._keeper.verify(self._publish, tolerance)
+            fresh = self._derive(self._keeper.transcript.model(self.plan_.learner))
+            published = self._published
         stale = [
             f"{name}: does not fit the transcript"
-            for name, mine, derived in zip(("coef_", "intercept_"), self._published, fresh, strict=True)
+            for name, mine, derived in zip(("coef_", "intercept_"), published, fresh, strict=True)
             if not np.array_equal(mine, derived)
         ]
         return replace(found, problems=(*found.problems, *stale))
@@ -366,10 +405,20 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return projected.toarray() if is_sparse(projected) else np.ascontiguousarray(projected)
 
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
+        given = X
         if not self._are_plain(X, y):
-            X, y = validate_data(self, X, y, reset=False, y_numeric=is_regressor(self), **_TABLE)
+            _refuse_masked(X, y)
+            _refuse_nan("X", X)
+            _refuse_nan("y", y)
+            X, y = validate_data(
+                self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **_TABLE
+            )  # fmt: skip
         rows = self._encode_rows(X)
-        return rows.toarray() if is_sparse(rows) and not self._sparse else rows, self._encode_targets(y)
+        if is_sparse(rows):
+            rows = rows.copy() if self._sparse else rows.toarray()
+        elif isinstance(given, np.ndarray) and np.may_share_memory(rows, given):
+            rows = rows.copy()  # a request may wait, and what was given may change meanwhile
+        return rows, self._encode_targets(y)
 
     def _are_plain(self, X: Any, y: Any) -> bool:
         """Say whether rows and targets are arrays as they should be, so that scikit-learn need not look at them."""
@@ -388,8 +437,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Raise if a subject has more records than declared, on which the noise was planned."""
         if subjects is None:
             return
-        names, new = np.unique(as_ids("subjects", subjects), return_counts=True)
-        counts = new if records is None else new + np.array([records.number_of(name) for name in names], dtype=np.int64)
+        names, counts = np.unique(as_ids("subjects", subjects), return_counts=True)
+        if records is not None:
+            counts = counts + records.numbers_of(names)
         most = int(counts.argmax()) if len(counts) else 0
         if len(counts) and counts[most] > self.plan_.records_per_subject:
             raise BadRecords(
@@ -409,6 +459,17 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two models must not share records
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "_keeper" not in self.__dict__:
+            return cast(dict[str, Any], super().__getstate__())
+        with self._keeper.lock:  # all at one time, though other threads may be serving requests
+            return {**super().__getstate__(), "_keeper": pickle.dumps(self._keeper, pickle.HIGHEST_PROTOCOL)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state.get("_keeper"), bytes):
+            state = {**state, "_keeper": pickle.loads(state["_keeper"])}
+        super().__setstate__(state)
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -439,6 +500,19 @@ _CHOICES = (
 )  # fmt: skip
 
 
+def _refuse_masked(X: Any, y: Any) -> None:
+    for name, rows in (("X", X), ("y", y)):
+        if np.ma.is_masked(rows):
+            raise BadRecords(f"{name}: some values are masked; fill them in or leave out the records.")
+
+
+def _refuse_nan(name: str, rows: Any) -> None:
+    """Name the first row of an array with NaN or infinity; what is not an array is looked at later."""
+    if type(rows) is np.ndarray and rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        row = int(np.argwhere(~np.isfinite(rows))[0][0])
+        raise BadRecords(f"{name}: row {row} holds NaN or infinity; fill in or leave out the record.")
+
+
 def _flat(names: Any) -> Any:
     """Return names as a sequence, also if there is one, or a set of them."""
     if names is None:
@@ -447,7 +521,7 @@ def _flat(names: Any) -> Any:
 
 
 def _names(name: str, given: Any) -> AnyArray | None:
-    return None if given is None else as_ids(name, _flat(given))
+    return None if given is None else as_ids(name, _flat(given)).copy()
 
 
 _THREAD = threading.local()
@@ -484,8 +558,10 @@ def _randomness(random_state: Any, request: int) -> Iterator[np.random.Generator
 
 def _given(random_state: Any, request: int) -> np.random.Generator:
     """Return the generator that the user asks for."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
+    if isinstance(
+        random_state, np.random.Generator
+    ):  # a child for each request: one that is finished later has its own
+        return np.random.default_rng(random_state.integers(2**63, size=4))
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31, size=4))
     if isinstance(random_state, (int, np.integer)) and random_state >= 0:

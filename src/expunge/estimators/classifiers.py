@@ -122,8 +122,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         The first call fits. What it cannot know from its few records should be declared: ``expected_records``, and all
         classes, here or as the parameter.
         """
-        if classes is not None and hasattr(self, "classes_"):
-            self._encode_targets(np.asarray(classes))  # the same classes may be told again
+        told = None if classes is None else _distinct(classes)
+        known = self.classes_ if hasattr(self, "classes_") else self.classes
+        if told is not None and known is not None and told.tolist() != _distinct(known).tolist():
+            own = _listed(_distinct(known))
+            raise BadPlan(f"classes={classes!r}: the model's are {own}. Leave them out, or fit anew with all.")
         return self._partial_fit(X, y, ids, subjects, classes)
 
     def _meet_targets(self, y: AnyArray, classes: Any) -> None:
@@ -138,9 +141,13 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                     "them with classes=."
                 )
             return
-        self.classes_ = np.unique(np.asarray(declared))
+        self.classes_ = _distinct(declared)
         if len(self.classes_) < 2:
             raise BadPlan(f"classes={declared!r}: declare at least two.")
+
+    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
+        declared = self.classes_ if self.classes is None else _distinct(self.classes)
+        return [("classes", self.classes_.tolist(), declared.tolist())]
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         known = self.classes_
@@ -231,6 +238,18 @@ class LinearSVC(LinearClassifier):
         if classes == 2:
             return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()
         return MulticlassHinge(classes, self.SMOOTHING if smooth else 0.0)
+
+
+def _distinct(classes: Any) -> AnyArray:
+    """Return declared classes in order, each once."""
+    try:
+        labels = np.asarray(classes)
+        found = np.unique(labels)
+    except (TypeError, ValueError):
+        labels = found = np.zeros((0, 0))
+    if labels.ndim != 1:
+        raise BadPlan(f"classes={classes!r}: give a list of labels, all numbers or all strings.")
+    return found
 
 
 def _listed(classes: AnyArray) -> str:

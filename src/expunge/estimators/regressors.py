@@ -9,7 +9,7 @@ import numpy as np
 import sklearn.linear_model
 from sklearn.base import RegressorMixin
 
-from expunge.errors import BadPlan
+from expunge.errors import BadPlan, BadRecords
 from expunge.estimators.base import LinearModel
 from expunge.losses import Huber, Loss, Squared
 from expunge.planning import Coupling, Noise, Region, Selected, Solver, When, check_positive
@@ -94,9 +94,14 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _meet_targets(self, y: AnyArray, classes: Any) -> None:
         self.target_range_ = self._range()
 
+    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
+        return [("target_range", self.target_range_, self._range())]
+
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         """Return targets in [-1, 1]; those outside their range count as its end."""
         low, high = self.target_range_
+        if y.dtype.kind not in "biuf":
+            raise BadRecords(f"y: expected numbers, got {y.dtype}; convert them first.")
         return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
 
     def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
