@@ -8,6 +8,7 @@ themselves). The noise on the answers is ``N = B ξ``, and a change of step τ b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -118,7 +119,7 @@ def _levels(steps: int) -> tuple[tuple[slice, slice], ...]:
     return tuple(reversed(pairs))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def _heights(steps: int) -> Ints:
     t = np.arange(1, steps + 1, dtype=np.int64)
     return np.log2(t & -t).astype(np.int64)
@@ -183,7 +184,7 @@ class BinaryTree:
         if self.shares == "uniform":
             return np.ones(steps)
         by_height = np.array([self.scale(h) for h in range(max(steps, 1).bit_length())])
-        return by_height[_heights(steps)]
+        return by_height[_heights(1 << steps.bit_length())[:steps]]  # few lengths, for a number of steps that grows
 
     def scale_of(self, step: int) -> float:
         """Return the noise of the node that is complete after ``step``, in units of σ."""
@@ -317,12 +318,14 @@ def _root_norms(length: int) -> Array:
     return _longest_root_norms(1 << length.bit_length())[:length]
 
 
-@lru_cache(maxsize=16)
-def _matrix(steps: int, fall: float) -> Array:
+def _toeplitz(steps: int, fall: float) -> Array:
     return np.asarray(toeplitz(_root(steps, fall), np.zeros(steps)), dtype=float)
 
 
-@lru_cache(maxsize=16)
+_matrix = lru_cache(maxsize=16)(_toeplitz)
+
+
+@lru_cache(maxsize=4)
 def _spectrum(steps: int, fall: float) -> tuple[int, npt.NDArray[np.complex128]]:
     length = int(scipy.fft.next_fast_len(2 * steps - 1, real=True))
     return length, scipy.fft.rfft(_root(steps, fall), length)
@@ -346,21 +349,36 @@ def _pulled(columns: Array) -> Array:
     return np.ascontiguousarray(_convolve(1.5, np.ascontiguousarray(columns[::-1]))[::-1])
 
 
-@lru_cache(maxsize=2)
-def _pull_table(steps: int) -> Array:
+class _Table:
+    """A table for so many steps as were ever asked for; a larger one serves fewer steps as well."""
+
+    def __init__(self, build: Callable[[int], Array]) -> None:
+        self.build = build
+        self.array = np.zeros((0, 0))
+
+    def of(self, steps: int) -> Array:
+        array = self.array
+        if len(array) < steps:
+            array = self.array = self.build(1 << (steps - 1).bit_length())
+        return array
+
+
+def _pulls(steps: int) -> Array:
     """Return B⁻ᵀ C e_τ for all τ at once, so that what is remembered does not tell which steps were looked at.
 
     Rows and columns count from the last step. So seen, they are the same for however many steps there are.
     """
-    return np.ascontiguousarray(_pulled(_matrix(steps, 0.5)).T[::-1, ::-1])
+    return np.ascontiguousarray(_pulled(_toeplitz(steps, 0.5)).T[::-1, ::-1])
 
 
-@lru_cache(maxsize=2)
-def _overlap_table(steps: int) -> Array:
+def _overlaps(steps: int) -> Array:
     """Return Σ_{i<n} c_i c_{i+d} in row n - 1, column d: the product of two columns, d steps apart, over n rows."""
     root = _root(2 * steps, 0.5)
     table = sliding_window_view(root[:-1], steps) * root[:steps, None]
     return np.cumsum(table, axis=0, out=table)
+
+
+_PULLS, _OVERLAPS = _Table(_pulls), _Table(_overlaps)
 
 
 @dataclass(frozen=True)
@@ -413,20 +431,20 @@ class SquareRoot:
     def pull(self, step: int, steps: int) -> Array:
         """Return B⁻ᵀ C e_τ; up to `TABLE_LIMIT` steps there is a table of them."""
         if steps <= TABLE_LIMIT:
-            return _pull_table(1 << (steps - 1).bit_length())[steps - 1 - step, :steps][::-1]
+            return _PULLS.of(steps)[steps - 1 - step, :steps][::-1]
         column = np.zeros(steps)
         column[step:] = _root(steps, 0.5)[: steps - step]
         return _pulled(column)
 
     def pulls(self, steps: Ints, horizon: int) -> Array:
         """Return `pull` for several steps, by the table, each read backwards: from the last row to the first."""
-        return _pull_table(1 << (horizon - 1).bit_length())[horizon - 1 - steps, :horizon]
+        return _PULLS.of(horizon)[horizon - 1 - steps, :horizon]
 
     def overlaps(self, steps: Ints, others: Ints, horizon: int) -> Array:
         """Return the products of columns of C with others, cut off after ``horizon`` rows, by a table."""
         later = np.maximum(steps[:, None], others)
         apart = np.abs(steps[:, None] - others)
-        return _overlap_table(1 << (horizon - 1).bit_length())[horizon - 1 - later, apart]
+        return _OVERLAPS.of(horizon)[horizon - 1 - later, apart]
 
     def reach(self, step: int) -> int:
         """Return -1: every row takes all earlier ones."""
