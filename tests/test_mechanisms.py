@@ -118,6 +118,13 @@ def test_impossible_shares_are_refused(shares):
         BinaryTree(shares)
 
 
+@pytest.mark.parametrize("mechanism", ALL, ids=str)
+def test_weights_are_those_of_the_matrix(mechanism):
+    _, c = matrices(mechanism, 19)
+    found = [[mechanism.weight(row, step) for step in range(19)] for row in range(19)]
+    np.testing.assert_allclose(found, c, atol=1e-15)
+
+
 @pytest.mark.parametrize("horizon", [20, 32])
 def test_the_tables_of_the_square_root_are_products_with_its_matrices(horizon):
     b, c = matrices(SquareRoot(), horizon)

@@ -8,6 +8,7 @@ import pytest
 
 from expunge import Arrival, BinaryTree, DualAveraging, Identity, Shuffled, SquareRoot, insert, learn, unlearn, verify
 from expunge.accounting import FOREVER, noise_for, worst_case_rho
+from expunge.mechanisms import matrices
 from expunge.rows import ArrayRows
 from expunge.selectors import SELECTORS, Running
 from toys import people, toy
@@ -105,6 +106,35 @@ def test_an_append_keeps_all_noise_that_was_there(mechanism, batch, count, enter
     assert len(after) == -(-(count + entering) // batch)
     assert (np.abs(after[len(before) :]) > 0).all()
     assert verify(learner, records, transcript).ok
+
+
+@pytest.mark.parametrize("mechanism", [*TREES, SquareRoot(), Identity()])
+@pytest.mark.parametrize("coupling", ["joint", "sequential"])
+@pytest.mark.parametrize("schedule", [Arrival(2), Shuffled(3)], ids=str)
+def test_a_kept_request_leaves_the_last_rows_noise_and_moves_the_others_by_what_they_see(mechanism, coupling, schedule):
+    if coupling == "sequential" and not mechanism.row_by_row:
+        return
+    rng = np.random.default_rng(4)
+    learner, records = toy(schedule, mechanism, coupling, sigma=60.0), people(40)
+    transcript = learn(learner, records, rng)
+    kept = 0
+    for number in range(30):
+        before, sums = noise_of(learner, transcript), transcript.sums[:].copy()
+        if number % 3:
+            outcome = unlearn(learner, records, transcript, records.all_ids()[[7, 2]], rng=rng)
+        else:
+            outcome = insert(learner, records, transcript, (rng.normal(size=(2, 2)),), rng=rng)
+        after = noise_of(learner, transcript)
+        if not outcome.kept:
+            continue
+        kept += 1
+        last = min(len(before), len(after)) - 1
+        seen = matrices(mechanism, last)[1] @ (transcript.sums[:last] - sums[:last])
+        np.testing.assert_allclose(after[:last], before[:last] - seen, atol=1e-9)
+        if len(after) <= len(before):  # of an append behind a full step the last row stays as it is, too
+            np.testing.assert_allclose(after[last], before[last], atol=1e-9)
+        assert verify(learner, records, transcript).ok
+    assert kept > 15
 
 
 @pytest.mark.parametrize("schedule", [Arrival(2), Shuffled(2)])

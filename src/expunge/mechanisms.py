@@ -58,6 +58,9 @@ class Mechanism(Protocol):
     def column(self, step: int, steps: int) -> Column:
         """Return column ``step`` of C, cut off after ``steps`` rows."""
 
+    def weight(self, row: int, step: int) -> float:
+        """Return C[row, step]: how much of a step a row sees."""
+
     def column_norms(self, steps: int) -> Array:
         """Return |column / scales| for every column of C."""
 
@@ -212,6 +215,10 @@ class BinaryTree:
             inverse**2,
             float(np.sqrt(np.sum(inverse**2, dtype=float))),
         )
+
+    def weight(self, row: int, step: int) -> float:
+        """Return 1 if the node that is complete after ``row`` covers the step."""
+        return float(self.reach(row) < step <= row)
 
     def column_norms(self, steps: int) -> Array:
         """Return |column / scales| for every step."""
@@ -405,6 +412,10 @@ class SquareRoot:
         weights = _root(steps, 0.5)[: steps - step]
         return Column(slice(step, steps), weights, weights, _root_norms(steps).item(steps - step - 1))
 
+    def weight(self, row: int, step: int) -> float:
+        """Return the coefficient of their distance."""
+        return _root(row - step + 1, 0.5).item(row - step) if step <= row else 0.0
+
     def column_norms(self, steps: int) -> Array:
         """Return |column| for every step."""
         return _root_norms(steps)[::-1].copy() if steps else np.zeros(0)
@@ -478,6 +489,10 @@ class Identity:
         """Return the unit column."""
         one = np.ones(1)
         return Column(slice(step, step + 1), one, one, 1.0)
+
+    def weight(self, row: int, step: int) -> float:
+        """Return 1 on the diagonal."""
+        return float(row == step)
 
     def column_norms(self, steps: int) -> Array:
         """Return ones."""

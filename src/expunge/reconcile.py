@@ -479,7 +479,7 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
     are read: an append to a tree costs the same however long it is.
     """
     horizon, mechanism = setting.horizon, setting.mechanism
-    if verdict.first is None and not verdict.sums and after == horizon + 1 <= before:
+    if verdict.first is None and setting.sigma > 0.0 and after == horizon + 1 <= before:
         return _with_last_row(setting, verdict)
     base = -1
     if verdict.first is None:
@@ -498,11 +498,15 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
 
 
 def _with_last_row(setting: Setting, verdict: Verdict) -> Array:
-    """Recompute the row at the horizon alone, where nothing before it has changed: its noise is what it was."""
+    """Recompute the row at the horizon alone: answers before it stay, so it moves by what it sees of changed sums."""
     step = setting.horizon
-    noise = setting.since(step - 1, step + 1)[0][-1]
-    verdict.first, verdict.noise = step, _SameNoise(noise if setting.sigma > 0.0 else np.zeros_like(noise))
-    return setting.since(step - 1, step)[1]
+    rest = setting.answers[step] - setting.sums[step]
+    for touched, row in verdict.sums.items():
+        weight = setting.mechanism.weight(step, touched)
+        if weight != 0.0:
+            rest = rest + weight * (row - setting.sums[touched])
+    verdict.first, verdict.noise = step, _SameNoise(rest)
+    return np.zeros_like(rest)
 
 
 RECONCILIATIONS: dict[str, Callable[[Setting], Reconciliation]] = {
