@@ -86,8 +86,8 @@ def apply(
     ``missing``, if given, holds for all deletions and replacements of the stream, in place of their own. ``watch``
     gets the outcome of each bulk. ``progress`` shows a bar (it needs rich).
 
-    A None in the stream ends the bulk: let a source that waits for requests give one now and then, by its clock, so
-    that none waits for the next.
+    A None in the stream ends the bulk (and is not counted): let a source that waits for requests give one now and
+    then, by its clock, so that none waits for the next.
 
     A request that fails raises `RequestFailed`, with its ``number``: those before it are done, it and those after it
     are not. Any other error (Ctrl-C, no memory, an error of the stream itself) comes as it is, with ``done``, how many
