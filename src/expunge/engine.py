@@ -220,10 +220,10 @@ class Change:
     def _write_kept_sums(self) -> None:
         sums, rows = self.transcript.sums, self.sums
         first, last = min(rows, default=0), max(rows, default=0)
-        if 8 * len(rows) < last - first:
+        if len(rows) < 2 or 8 * len(rows) < last - first:
             for step, row in rows.items():
                 sums.write(step, row[None])
-        elif rows:  # one write costs less than many
+        else:  # one write costs less than many
             block = sums[first : last + 1].copy()
             for step, row in rows.items():
                 block[step - first] = row
