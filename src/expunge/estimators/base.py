@@ -488,7 +488,8 @@ def _outgrown(plan: Plan, records: int) -> str:
     exceeded = " and a deletion may replay more often than rho says" if records > plan.horizon else ""
     return (
         f"there are now {records:,} records, and the plan is for {low:,} to {high:,}: noise and step sizes no longer "
-        f"fit{exceeded}. replan() makes a new plan; it is a fresh fit, {records * plan.epochs:,} evaluations."
+        f"fit{exceeded}. replan() makes a new plan; it is a fresh fit, {records * plan.epochs:,} evaluations. "
+        "With replan(expected_records=...) it is good for longer."
     )
 
 
