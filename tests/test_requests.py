@@ -788,6 +788,8 @@ def test_corrections_of_deleted_records_can_be_passed_over():
     assert apply(model, stream, missing="ignore").replaced == 2
     assert model.replace(X[:2], Y[:2], ids=[3, 6], missing="ignore").added == 1
     assert model.replace(X[:1], Y[:1], ids=[3], missing="ignore").kept
+    with pytest.raises(UnknownId, match="ids are integers"):
+        model.replace(X[:1], Y[:1], ids=["three"], missing="ignore")
     assert model.verify().ok
 
 

@@ -338,7 +338,11 @@ class MemoryRecords:
         names = as_ids(name, request.subjects if request.ids is None else request.ids)
         check_number(name, names, rows_in(rows[0]))
         if request.missing == "ignore":
-            there = self.numbers_of(names) > 0 if request.ids is None else self._packed(names) >= 0
+            there = (
+                self.numbers_of(names) > 0
+                if request.ids is None
+                else self._packed(self._like("ids", names, self._width)) >= 0
+            )
             names, rows = names[there], tuple([column[there] for column in rows])
         located = self._locate_each(self._of_one_each(names) if request.ids is None else names)
         number = len(located.places)
