@@ -1,6 +1,6 @@
 """A long life: a million mixed requests to one model, which ends in a bitwise `verify` and holds no more than it must.
 
-    python benchmarks/streams/soak.py   # a million requests to each of two models, about half an hour
+    python benchmarks/streams/soak.py   # a million requests to each of two models, 12 minutes
     python benchmarks/streams/soak.py --requests 20000 --schedules scattered shuffled arrival
 
 70 % of the requests insert a record, 30 % delete some. While the model grows a deletion takes one record, while it
