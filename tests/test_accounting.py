@@ -171,7 +171,7 @@ def test_records_of_one_subject_in_one_step_of_an_order_add_up():
 
 
 def test_a_rho_that_sampling_alone_keeps_needs_no_noise():
-    schedule = Everyone(1, rate=0.1)
+    schedule = Everyone(2, rate=0.1)
     for coupling in ("joint", "sequential", "adaptive"):
         assert noise_for(0.5, schedule, EACH, bound=1.0, coupling=coupling) == 0.0
     assert worst_case_rho(0.0, schedule, EACH, bound=1.0) == pytest.approx(0.1)

@@ -85,6 +85,8 @@ def worst_case_rho(
     once = not schedule.touches_everyone and schedule.place(steps - 1) == steps - 1
     rounds = 1 if once else _visits(schedule, steps).shape[1]
     if sigma == 0.0:
+        if schedule.touches_everyone:  # to change the last sum is to add to it: nothing is replayed
+            rounds -= 1
         return 1.0 - (1.0 - schedule.rate) ** rounds
     several = records_per_subject if schedule.ordered else 1
     per_visit = sensitivity(schedule, bound, records_per_subject if several == 1 else 1) / sigma

@@ -42,7 +42,8 @@ class Outcome:
     removed: int
     added: int
     replayed_from: int | None
-    """The first step that was replayed, or None if the path was kept."""
+    """The first step that was replayed, or None if none was: the path was kept, or (without noise, in a learner of
+    one round) its only sum was added to."""
     evaluations: int
     """How often a record's contribution was computed (the paper's count of queries)."""
     above_bound: int
@@ -54,7 +55,7 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """Whether the path was kept."""
+        """Whether nothing was replayed."""
         return self.replayed_from is None
 
 
@@ -149,8 +150,11 @@ def learn(
 
 def _check_capacity(learner: Learner, count: int) -> None:
     """Refuse more records than sums on the grid can hold exactly, before any coin."""
-    unit = learner.share.unit
-    if unit is not None and count * learner.query.bound >= unit * 2.0**53:
+    unit, exact_to = learner.share.unit, getattr(learner.query, "exact_to", None)
+    if unit is not None and exact_to is not None:
+        if count > exact_to:
+            raise BadPlan(f"{count} records: this learner can sum {exact_to} exactly. Use fewer bits a number.")
+    elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
         raise BadPlan(
             f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
             "Use Everyone with fewer bits."
@@ -350,7 +354,8 @@ def _decide(
     tally = _Tally()
     setting, after = _setting(learner, records, transcript, edit, rng)
     verdict = _reconcile(learner, records, setting, tally)
-    replayed_from = verdict.first
+    only_adds = verdict.first is not None and setting.only_adds(verdict.first)
+    replayed_from = None if only_adds else verdict.first
     running = with_tail(setting, verdict, transcript.steps, after) if learner.schedule.ordered else None
     staged = None
     if verdict.first is not None and verdict.first < after:
@@ -358,7 +363,7 @@ def _decide(
         path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
         if running is None:
             running = setting.since(-1, verdict.first, verdict.sums)[1]
-        asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch)
+        asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch, verdict.known)
         staged = _serve(asking, learner, records, tally)
     outcome = Outcome(
         edit.removed, edit.added, replayed_from, tally.evaluations, tally.above,

@@ -80,20 +80,26 @@ class GivenNoise:
 
 def forward(
     rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
-    watch: Callable[[int], None] | None = None,
+    watch: Callable[[int], None] | None = None, known: Array | None = None,
 ) -> Forward:  # fmt: skip
-    """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones."""
+    """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones.
+
+    ``known`` is the first row's own sum, if it need not be asked for.
+    """
     first = path.made
     start = rule.start
     sums, answers = np.empty((steps - first, size)), np.empty((steps - first, size))
     iterates = np.empty((steps - first, *start.shape))
     path.staged = iterates
     for step in range(first, steps):
-        reply = yield Ask(step, path, True, noise.wants_shift(step))
-        assert reply.total is not None
+        reply = yield Ask(step, path, known is None, noise.wants_shift(step))
         row = step - first
-        sums[row] = reply.total.sum
-        running = running + reply.total.sum if prefix else reply.total.sum
+        if known is None:
+            assert reply.total is not None
+            sums[row] = reply.total.sum
+        else:
+            sums[row], known = known, None
+        running = running + sums[row] if prefix else sums[row]
         answer = running + noise.row(step, reply.shift)
         answers[row] = answer
         iterate = rule.step(step, path, answer)

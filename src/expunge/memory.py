@@ -434,18 +434,21 @@ class MemoryRecords:
         entering, leaving = ((), ()) if self._patches is None else self._patches.at(place)
         left = self._part(leaving, step, path, query, share)
         if not entering:
-            return Total(-left.sum, left.evaluations, left.above)
+            return left._replace(sum=-left.sum)
         came = self._part(entering, step, path, query, share)
-        return Total(came.sum - left.sum, came.evaluations + left.evaluations, came.above + left.above)
+        reach = None if came.reach is None or left.reach is None else came.reach + left.reach
+        return Total(came.sum - left.sum, came.evaluations + left.evaluations, came.above + left.above, reach)
 
     def _part(self, rows: Batch, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what some rows, in all their columns, contribute to a step."""
+        norms = getattr(query, "norms", None)
         if not rows:
-            return Total(np.zeros(query.size), 0, 0)
+            return Total(np.zeros(query.size), 0, 0, None if norms is None else 0.0)
         batch = rows[: self._width]
         if share.rate < 1.0:
             batch = _joining(batch, rows[-1], step, share.rate)
-        return evaluate(query, step, path, batch, share.unit)
+        total = evaluate(query, step, path, batch, share.unit)
+        return total if norms is None else total._replace(reach=float(norms(step, batch).sum()))
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""

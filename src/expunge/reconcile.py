@@ -72,6 +72,10 @@ class Setting:
         """Ask for what the edit changes of a step along the stored path, and (if it must be) the new sum."""
         return Ask(step, self.path_to(step), not self.exact_sums, True)
 
+    def only_adds(self, step: int) -> bool:
+        """Say whether, without noise, all that a change from this step on takes is to add to its sum."""
+        return self.sigma == 0.0 and self.exact_sums and step == self.horizon - 1
+
 
 @dataclass
 class Verdict:
@@ -81,6 +85,8 @@ class Verdict:
     first: int | None = None
     noise: NoiseSource | None = None
     probabilities: list[float] = field(default_factory=list)
+    known: Array | None = None
+    """The new sum of the first replayed row, where it is known: its path is the old one, and sums lie on a grid."""
 
     def keep(self, setting: Setting, step: int, reply: Reply) -> None:
         """Take over the new sum of a step."""
@@ -90,22 +96,30 @@ class Verdict:
         else:
             self.sums[step] = setting.sums[step] + reply.shift.sum
 
+    def replay(self, setting: Setting, step: int, shift: Total | None, noise: NoiseSource) -> Verdict:
+        """Say that rows are replayed from a step on, which changes by ``shift``."""
+        self.first, self.noise = step, noise
+        if setting.exact_sums and shift is not None:
+            self.known = setting.sums[step] + shift.sum
+        return self
+
 
 Reconciliation = Generator[Ask, Reply, Verdict]
 
 
 def noiseless(setting: Setting) -> Reconciliation:
-    """σ = 0: replay from the first step whose sum changes; no coins. (docs/guarantee.md#no-noise)"""
+    """σ = 0: replay from the first step whose sum changes; no coins. (docs/guarantee.md#no-noise)
+
+    If that is the last step, and its new sum is known, there is nothing to replay: no other record is looked at.
+    """
     verdict = Verdict()
     for step in setting.touched:
         reply = yield setting.ask(step)
         assert reply.shift is not None
         rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
         if reply.shift.sum.any() or rounded_otherwise:
-            verdict.first = step
-            verdict.noise = _SameNoise(np.zeros(len(reply.shift.sum)))
-            verdict.probabilities.append(1.0)
-            return verdict
+            verdict.probabilities.append(0.0 if setting.only_adds(step) else 1.0)
+            return verdict.replay(setting, step, reply.shift, _SameNoise(np.zeros(len(reply.shift.sum))))
         verdict.keep(setting, step, reply)
     return verdict
 
@@ -268,11 +282,10 @@ def joint(setting: Setting) -> Reconciliation:
         move = decision.moved(reply.shift.sum)
         moved = move if moved is None or not setting.mechanism.prefix else moved + move
         if not decision.kept:
-            verdict.first = step
             later = setting.touched[position + 1 :]
             noise = coins.noise if coins.many else setting.noise(setting.horizon)
-            verdict.noise = _JointNoise(coins, noise, moved, step, frozenset(later))
-            return verdict
+            source = _JointNoise(coins, noise, moved, step, frozenset(later))
+            return verdict.replay(setting, step, reply.shift, source)
         verdict.keep(setting, step, reply)
     return verdict
 
@@ -327,9 +340,8 @@ def sequential(setting: Setting) -> Reconciliation:
         verdict.probabilities.append(replay_probability(length / scale))
         moves[row] = decision.move * shift
         if not decision.kept:
-            verdict.first = row
-            verdict.noise = GivenNoise(noise - mechanism.color(moves))
-            return verdict
+            source = GivenNoise(noise - mechanism.color(moves))
+            return verdict.replay(setting, row, reply.shift if row in shifts else None, source)
         if row in shifts:
             verdict.keep(setting, row, reply)
     return verdict
@@ -345,7 +357,7 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
         if setting.sigma > 0.0:
             budget += allowance(setting, reply.shift)
     if setting.sigma == 0.0:
-        return float(any(shift.any() for shift in shifts.values()))
+        return float(any(shift.any() for step, shift in shifts.items() if not setting.only_adds(step)))
     if coupling == "adaptive":
         return replay_probability(math.sqrt(budget))
     distances: list[float] = []
@@ -378,7 +390,8 @@ def adaptive(setting: Setting) -> Reconciliation:
         verdict.keep(setting, step, reply)
         if reply.shift.evaluations == 0:
             continue
-        first = step if first is None else first
+        if first is None:
+            first, first_shift = step, reply.shift
         budget += allowance(setting, reply.shift)
         length = math.sqrt(reply.shift.sum @ reply.shift.sum)
         if length > 0.0:
@@ -392,16 +405,16 @@ def adaptive(setting: Setting) -> Reconciliation:
     verdict.probabilities.append(replay_probability(math.sqrt(budget)))
     if not decision.kept:
         assert first is not None
-        verdict.first = first
         verdict.sums = {step: row for step, row in verdict.sums.items() if step < first}
         bridge = Bridge(-math.sqrt(budget) * pooled, budget)
-        verdict.noise = _BridgedNoise(setting, frozenset(setting.touched), bridge)
+        return verdict.replay(setting, first, first_shift, _BridgedNoise(setting, frozenset(setting.touched), bridge))
     return verdict
 
 
 def allowance(setting: Setting, shift: Total) -> float:
     """Return how much of the squared shift one row may take up, on whatever path: it must not look at the shift."""
-    return (shift.evaluations * setting.bound / setting.sigma) ** 2
+    reach = shift.evaluations * setting.bound if shift.reach is None else shift.reach
+    return (reach / setting.sigma) ** 2
 
 
 def _check_within(shift: Total, step: int) -> None:

@@ -24,6 +24,11 @@ class Query(Protocol):
     in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a
     faster way to the sum of its contributions, ``admit(batch)``, which raises if records are unfit to enter, and
     ``prepare(batch) -> batch`` (or None), which brings records that enter into the form in which they take part.
+
+    With ``exact_to``, a number, it says that its contributions lie on a grid, and that both `contributions` and
+    ``total`` are exact for up to so many records: then steps that visit everyone use ``total`` and round nothing.
+    With ``norms(step, batch)`` it says how long each record's contribution can be, on whatever path: at most
+    ``bound``, and where it is less, the adaptive coupling replays less often.
     """
 
     @property
@@ -44,6 +49,12 @@ class Total(NamedTuple):
     sum: Array
     evaluations: int
     above: int
+    reach: float | None = None
+    """How long these contributions can be, one after the other, on whatever path (None: that many times the bound)."""
+
+
+AT_ONCE = 2**20
+"""How many numbers contributions may take up at a time, where they are exact in any order."""
 
 
 def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | None) -> Total:
@@ -52,19 +63,14 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
     if number == 0:
         return Total(np.zeros(query.size), 0, 0)
     fast = getattr(query, "total", None)
-    if unit is None and fast is not None:
+    if fast is not None and (unit is None or hasattr(query, "exact_to")):
         summed, above = fast(step, path, batch)
+    elif unit is None:
+        summed, above = _added_up(query, query.contributions(step, path, batch), number, step)
     else:
-        each = np.asarray(query.contributions(step, path, batch), dtype=float)
-        if each.shape != (number, query.size):
-            raise BadContribution(
-                f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
-                f"declares size={query.size}. Return one row of that many numbers for each record."
-            )
-        if unit is not None:
-            each = on_grid(each, unit, step)
-        above = int(np.count_nonzero(np.einsum("ij,ij->i", each, each) > (query.bound * (1 + 1e-12)) ** 2))
-        summed = np.add.reduce(each, axis=0)
+        summed, above = _added_up_exactly(query, step, path, batch, unit, number)
+    if unit is not None:
+        summed = summed + 0.0  # there are two zeros, and bits are compared
     if summed.shape != (query.size,):
         raise BadContribution(
             f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
@@ -78,16 +84,41 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
     return Total(summed, number, above)
 
 
-def on_grid(each: Array, unit: float, step: int) -> Array:
-    """Round towards zero to multiples of ``unit``, a power of two: norms do not grow, and sums are exact."""
-    rounded = np.trunc(each / unit) * unit
-    largest = float(np.abs(rounded).max())
-    if not math.isfinite(largest) or largest * len(each) >= unit * 2.0**53:
+def _added_up(query: Query, contributions: Array, number: int, step: int) -> tuple[Array, int]:
+    """Return the sum of contributions, and how many of them are above the bound."""
+    each = np.asarray(contributions, dtype=float)
+    if each.shape != (number, query.size):
         raise BadContribution(
-            f"step {step}: {len(each)} contributions of up to {largest:g} cannot be summed exactly on a grid of "
-            f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
+            f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
+            f"declares size={query.size}. Return one row of that many numbers for each record."
         )
-    return rounded
+    above = int(np.count_nonzero(np.einsum("ij,ij->i", each, each) > (query.bound * (1 + 1e-12)) ** 2))
+    return np.add.reduce(each, axis=0), above
+
+
+def _added_up_exactly(
+    query: Query, step: int, path: Path, batch: Batch, unit: float, number: int
+) -> tuple[Array, int]:
+    """Do the same on a grid, where order does not matter, a part of the records at a time."""
+    summed, above = np.zeros(query.size), 0
+    rows = max(1, AT_ONCE // query.size)
+    for first in range(0, number, rows):
+        part = batch if rows >= number else tuple([column[first : first + rows] for column in batch])
+        each = on_grid(np.asarray(query.contributions(step, path, part), dtype=float), unit)
+        largest = float(np.abs(each).max(initial=0.0))
+        if not largest * number < unit * 2.0**53:  # also if it is NaN
+            raise BadContribution(
+                f"step {step}: {number} contributions of up to {largest:g} cannot be summed exactly on a grid of "
+                f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
+            )
+        more, higher = _added_up(query, each, min(rows, number - first), step)
+        summed, above = summed + more, above + higher
+    return summed, above
+
+
+def on_grid(each: Array, unit: float) -> Array:
+    """Round towards zero to multiples of ``unit``, a power of two: norms do not grow, and sums are exact."""
+    return np.asarray(np.trunc(each / unit) * unit)
 
 
 class Located(NamedTuple):
