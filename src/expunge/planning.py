@@ -99,6 +99,11 @@ class Plan:
         return self.size_class[0] <= records <= self.largest
 
     @property
+    def passes(self) -> float:
+        """How often a fit goes through the records."""
+        return self.epochs
+
+    @property
     def parameters(self) -> int:
         """How many numbers the model has."""
         return self.loss.outputs * (self.features + (self.intercept != 0.0))

@@ -96,9 +96,7 @@ def _added_up(query: Query, contributions: Array, number: int, step: int) -> tup
     return np.add.reduce(each, axis=0), above
 
 
-def _added_up_exactly(
-    query: Query, step: int, path: Path, batch: Batch, unit: float, number: int
-) -> tuple[Array, int]:
+def _added_up_exactly(query: Query, step: int, path: Path, batch: Batch, unit: float, number: int) -> tuple[Array, int]:
     """Do the same on a grid, where order does not matter, a part of the records at a time."""
     summed, above = np.zeros(query.size), 0
     rows = max(1, AT_ONCE // query.size)

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from expunge.errors import BadPlan, BadRecords
 from expunge.estimators import LinearClassifier, LinearRegression, LinearRegressor, LogisticRegression
-from expunge.estimators.base import LinearModel
+from expunge.estimators.linear import LinearModel
 from expunge.types import AnyArray, Array
 
 try:

@@ -1,143 +1,89 @@
-"""What all linear models have in common: fit, unlearn, insert, replace, verify."""
+"""What all models that can forget have in common: requests, plans, the state behind them."""
 
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.columns import is_sparse, rows_in
 from expunge.engine import Outcome, Verification, learn, learn_with_outcome
 from expunge.errors import BadPlan, BadRecords, ExpungeError, SizeWarning, warn_caller
+from expunge.estimators.randomness import randomness
 from expunge.intake import as_ids, check_number
 from expunge.keeper import Keeper
-from expunge.learner import Transcript
-from expunge.losses import Loss
+from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
-from expunge.planning import (
-    Coupling,
-    Noise,
-    Plan,
-    Region,
-    Selected,
-    Solver,
-    When,
-    check_positive,
-    make_plan,
-)
-from expunge.preprocessing import bound_rows
+from expunge.planning import check_positive
 from expunge.records import Delete, Insert, Replace, Request, check_named
 from expunge.types import AnyArray, Array
 
 
-class LinearModel(BaseEstimator):  # type: ignore[misc]
-    """A linear model that can forget. Subclasses say which loss it has and how targets are encoded."""
+class Frozen(Protocol):
+    """What a model needs of its plan."""
 
-    def __init__(
-        self,
-        *,
-        rho: float | Literal["auto"] = "auto",
-        solver: Solver = "dual_averaging",
-        n_components: int | Literal["auto"] | None = None,
-        schedule: When = "scattered",
-        mechanism: Noise = "sqrt",
-        coupling: Coupling | None = None,
-        steps: int | None = None,
-        batch: int | None = None,
-        epochs: int | None = None,
-        clip: float | None = None,
-        alpha: float = 0.0,
-        radius: float | None = None,
-        domain: Region | None = None,
-        feature_norm: float = 1.0,
-        fit_intercept: bool = True,
-        step_size: float | Literal["paper", "anytime"] | None = None,
-        selector: Selected = "tail",
-        records_per_subject: int = 1,
-        expected_records: int | None = None,
-        horizon: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        self.rho = rho
-        self.solver = solver
-        self.n_components = n_components
-        self.schedule = schedule
-        self.mechanism = mechanism
-        self.coupling = coupling
-        self.steps = steps
-        self.batch = batch
-        self.epochs = epochs
-        self.clip = clip
-        self.alpha = alpha
-        self.radius = radius
-        self.domain = domain
-        self.feature_norm = feature_norm
-        self.fit_intercept = fit_intercept
-        self.step_size = step_size
-        self.selector = selector
-        self.records_per_subject = records_per_subject
-        self.expected_records = expected_records
-        self.horizon = horizon
-        self.random_state = random_state
+    @property
+    def learner(self) -> Learner:
+        """What the engine runs."""
+
+    @property
+    def records_per_subject(self) -> int:
+        """How many records a subject may have, on which the noise was planned."""
+
+    @property
+    def size_class(self) -> tuple[int, int]:
+        """From how few to how many records it is good for."""
+
+    @property
+    def largest(self) -> int:
+        """Up to how many records all of it holds."""
+
+    @property
+    def horizon(self) -> int:
+        """Up to how many records ρ holds."""
+
+    @property
+    def passes(self) -> float:
+        """How often a fit goes through the records."""
+
+
+class ForgettingModel(BaseEstimator):  # type: ignore[misc]
+    """A fitted model, its records and its transcript. Subclasses say what records are and what is made of the path."""
+
+    COLUMNS: ClassVar[tuple[str, ...]]
+    """The names of a record's columns in a request."""
+    PUBLISHED: ClassVar[tuple[str, ...]]
+    """What the fitted model is known by."""
+    plan_: Any
+    random_state: Any = None
+    expected_records: int | None = None
 
     # --- what a subclass says ---
 
-    def make_loss(self) -> Loss:
-        """Return the loss; it may depend on parameters and declared classes, never on records."""
-        raise NotImplementedError(f"{type(self).__name__}: override make_loss() and return a loss, see expunge.losses.")
-
-    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
-        """Fix, at the first fit, what must be known about targets."""
-
-    def _encode_targets(self, y: AnyArray) -> AnyArray:
-        """Return targets as the loss wants them."""
+    def _make_plan(self, records: int, features: int, expected: int | None) -> Frozen:
+        """Return the plan for a table, or for the number of records that is expected."""
         raise NotImplementedError
 
-    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
-        """Return (parameter, as it was, as it is) for parameters by which the records' targets were encoded."""
+    def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
+        """Check the columns of a request and return them as records have them; nothing of the caller's is kept."""
+        raise NotImplementedError
+
+    def _derive(self, model: Array) -> tuple[Any, ...]:
+        """Return what is published, from the model's parameters."""
+        raise NotImplementedError
+
+    def _kept_by_records(self, before: Any) -> list[tuple[str, Any, Any]]:
+        """Return (parameter, as it was, as it is) for parameters by which the stored records were encoded."""
         return []
 
-    SCORES: ClassVar[dict[str, float]]
-    """How large scores become, by solver."""
-
-    def _largest_scores(self, features: int) -> float:
-        """Return how large scores become, from which the default radius follows."""
-        return self.SCORES.get(self.solver, 1.0)
-
-    def _default_clip(self, loss: Loss) -> float | None:
-        """Return at which slope to clip if the user does not say; None is the loss's own bound."""
-        return None
-
-    def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
-        """Return ``coef_`` and ``intercept_`` from one row of weights, and one intercept, for each output."""
-        return weights, intercepts
-
-    def _plain(self) -> Any:
-        """Return scikit-learn's model of this kind, without coefficients."""
-        raise NotImplementedError
-
     # --- requests ---
-
-    def fit(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Self:
-        """Learn from records, with an id each (without ids they are numbered 0, 1, 2, …).
-
-        ``subjects`` says whose record each is; by default each is its own.
-        """
-        with self._as_it_was():
-            self._fit(X, y, ids, subjects)
-        return self
 
     @contextmanager
     def _as_it_was(self) -> Iterator[None]:
@@ -151,31 +97,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 del self.__dict__[name]
             raise
 
-    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        _refuse_masked(X, y)
-        X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **_TABLE)
-        self._meet_targets(y, classes)
-        self.plan_ = self._make_plan(X.shape[0], X.shape[1], self.expected_records)
-        self._refuse_crowds(subjects, None)
-        with _randomness(self.random_state, 0) as rng:
-            self._projection = _projection(self.plan_, X.shape[1], rng)
-            columns = (self._encode_rows(X), self._encode_targets(y))
-            self._sparse = is_sparse(columns[0])
-            records = MemoryRecords(columns, ids, subjects)
-            transcript = learn(self.plan_.learner, records, rng)
+    def _learn(self, columns: tuple[Any, ...], ids: Any, subjects: Any, rng: np.random.Generator) -> None:
+        """Learn from encoded records by the plan, and publish the model."""
+        records = MemoryRecords(columns, ids, subjects)
+        transcript = learn(self.plan_.learner, records, rng)
         counts = isinstance(self.random_state, (int, np.integer))
         self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
         if records.count > self.plan_.largest:
             warn_caller(_outgrown(self.plan_, records.count), SizeWarning)
-
-    def _partial_fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> Self:
-        if "_keeper" in self.__dict__:
-            self.insert(X, y, ids, subjects)
-            return self
-        with self._as_it_was():
-            self._fit(X, y, ids, subjects, classes)
-        return self
 
     def replan(self, expected_records: int | None = None) -> Outcome:
         """Fit anew, to the records that there are now, with a plan for their number (or the one you expect).
@@ -187,11 +117,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self._need_fit()
         if expected_records is not None:
             check_positive("expected_records", expected_records, whole=True)
-        if self._projection is not None and self.n_components == "auto":
-            raise BadPlan(
-                "n_components='auto': the number of projections follows that of the records, which are kept projected. "
-                "Fit anew from the original records."
-            )
         with self._keeper.lock, self._as_it_was():
             self._keeper.catch_up(self._publish)  # another thread may have been interrupted meanwhile
             request = (self._keeper.begun or 0) + 1
@@ -199,7 +124,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             before = self.plan_
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
             self._check_replan(before, records)
-            with _randomness(self.random_state, request) as rng:
+            with randomness(self.random_state, request) as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
             keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
             keeper.follow(self._keeper)
@@ -207,17 +132,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             self._publish()
         return outcome
 
-    def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
-        """Raise if the new plan does not fit the records as they are kept: encoded, and cut to a norm."""
-        plan = self.plan_
-        for name, old, new in (
-            ("feature_norm", before.feature_norm, plan.feature_norm),
-            ("n_components", before.features, plan.features),
-            *self._kept_by_targets(),
-        ):
+    def _check_replan(self, before: Any, records: MemoryRecords) -> None:
+        """Raise if the new plan does not fit the records as they are kept."""
+        for name, old, new in self._kept_by_records(before):
             if old != new:
                 raise BadPlan(f"{name}: records are kept as {old!r} had it; fit anew from the original records.")
-        if records.count > plan.size_class[1]:
+        if records.count > self.plan_.size_class[1]:
             raise BadPlan(
                 f"expected_records: there are {records.count:,} records already; expect at least a quarter of that."
             )
@@ -231,23 +151,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """
         return self.serve_request(self.prepare_request(Delete(ids, subjects, missing)))
 
-    def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
-        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
-        return self.serve_request(self.prepare_request(Insert((X, y), ids, subjects)))
-
-    def replace(
-        self, X: Any, y: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
-    ) -> Outcome:
-        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
-
-        With ``missing="ignore"`` those that are not there are passed over.
-        """
-        return self.serve_request(self.prepare_request(Replace((X, y), ids, subjects, missing)))
-
     def prepare_request(self, request: Request) -> Request:
         """Check a request as far as it goes without the records, and return it in the form in which it is served.
 
-        Its ``columns`` are (X, y); those of the result are arrays, encoded. Nothing is changed.
+        Its ``columns`` are those of `insert`; those of the result are arrays, encoded. Nothing is changed.
         """
         self._check_fitted()
         match request:
@@ -263,8 +170,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 subjects = None if request.subjects is None else as_ids("subjects", request.subjects).copy()
             case _:
                 raise BadRecords(f"request: expected an Insert, a Delete or a Replace, got {type(request).__name__}.")
-        if len(request.columns) != 2:
-            raise BadRecords(f"columns: expected (X, y), got {len(request.columns)} columns.")
+        if len(request.columns) != len(self.COLUMNS):
+            expected = ", ".join(self.COLUMNS) + ("," if len(self.COLUMNS) == 1 else "")
+            raise BadRecords(f"columns: expected ({expected}), got {len(request.columns)} columns.")
         columns = self._new_columns(*request.columns)
         for name, given in (("ids", ids), ("subjects", subjects)):
             if given is not None:
@@ -280,7 +188,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
         """
         self._need_fit()
-        with self._keeper.lock, _randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
+        with self._keeper.lock, randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 self._keeper.catch_up(self._publish)
                 try:
@@ -318,7 +226,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             published = self._published
         stale = [
             f"{name}: does not fit the transcript"
-            for name, mine, derived in zip(("coef_", "intercept_"), published, fresh, strict=True)
+            for name, mine, derived in zip(self.PUBLISHED, published, fresh, strict=True)
             if not np.array_equal(mine, derived)
         ]
         return replace(found, problems=(*found.problems, *stale))
@@ -346,33 +254,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return Transcript(sums, answers, iterates, kept.start, kept.assignment)
 
     @property
-    def coef_(self) -> Array:
-        """The weights of the features."""
-        return self._published[0]
-
-    @property
-    def intercept_(self) -> Any:
-        """What is added to them."""
-        return self._published[1]
-
-    @property
     def _records(self) -> MemoryRecords:
         return self._keeper.records
-
-    def to_sklearn(self) -> Any:
-        """Return the model alone, for serving: scikit-learn's, with none of the records or the transcript.
-
-        It is a pipeline: `bound_rows` scales rows longer than ``feature_norm`` down to it, then comes scikit-learn's
-        model (``to_sklearn()[-1]``). A copy cannot forget: make a new one after requests.
-        """
-        self._need_fit()
-        model = self._plain()
-        model.coef_, model.intercept_ = map(np.copy, self._published)
-        for name in ("classes_", "n_features_in_"):
-            if hasattr(self, name):
-                setattr(model, name, getattr(self, name))
-        rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self.plan_.feature_norm})
-        return Pipeline([("rows", rows), ("model", model)])
 
     # --- parts ---
 
@@ -384,49 +267,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Raise if there is no fit; else finish what was interrupted."""
         self._check_fitted()
         self._keeper.catch_up(self._publish)
-
-    def _make_plan(self, records: int, features: int, expected: int | None) -> Plan:
-        loss = self.make_loss()
-        if expected is not None:
-            check_positive("expected_records", expected, whole=True)
-        choices = {name: getattr(self, name) for name in _CHOICES}
-        if self.clip is None:
-            choices["clip"] = self._default_clip(loss)
-            if self.solver == "frank_wolfe":  # twice the gradient, as in its first step
-                choices["clip"] = 2.0 * (choices["clip"] or loss.lipschitz)
-        choices["scores"] = self._largest_scores(features)
-        return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
-
-    def _encode_rows(self, X: Any) -> Any:
-        """Return rows as records have them: projected, if the plan says so."""
-        if self._projection is None:
-            return X
-        projected = bound_rows(X, self.plan_.feature_norm) @ self._projection.components_.T
-        return projected.toarray() if is_sparse(projected) else np.ascontiguousarray(projected)
-
-    def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
-        given = X
-        if not self._are_plain(X, y):
-            _refuse_masked(X, y)
-            _refuse_nan("X", X)
-            _refuse_nan("y", y)
-            X, y = validate_data(
-                self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **_TABLE
-            )  # fmt: skip
-        rows = self._encode_rows(X)
-        if is_sparse(rows):
-            rows = rows.copy() if self._sparse else rows.toarray()
-        elif isinstance(given, np.ndarray) and np.may_share_memory(rows, given):
-            rows = rows.copy()  # a request may wait, and what was given may change meanwhile
-        return rows, self._encode_targets(y)
-
-    def _are_plain(self, X: Any, y: Any) -> bool:
-        """Say whether rows and targets are arrays as they should be, so that scikit-learn need not look at them."""
-        if type(X) is not np.ndarray or type(y) is not np.ndarray or hasattr(self, "feature_names_in_"):
-            return False
-        shaped = X.ndim == 2 and y.ndim == 1 and X.shape == (len(y), self.n_features_in_) and len(y) > 0
-        typed = X.dtype == np.float64 and y.dtype.kind in "biuf"
-        return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
 
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)
@@ -447,13 +287,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 f"records_per_subject={self.plan_.records_per_subject}. Declare the largest number at the first fit."
             )
 
-    def _derive(self, model: Array) -> tuple[Array, Any]:
-        """Return the coefficients of a model's parameters."""
-        weights, intercepts = self.plan_.coefficients(model)
-        if self._projection is not None:
-            weights = np.asarray(weights @ self._projection.components_)
-        return self._coefficients(np.ascontiguousarray(weights), intercepts)
-
     def _publish(self) -> None:
         self._published = self._derive(self._keeper.model())  # in one go: other threads may be predicting
 
@@ -471,43 +304,91 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             state = {**state, "_keeper": pickle.loads(state["_keeper"])}
         super().__setstate__(state)
 
-    def _scores(self, X: Any) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_ROWS)
-        weights, intercept = self._published
-        return np.asarray(bound_rows(X, self.plan_.feature_norm) @ np.atleast_2d(weights).T + intercept)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+class SupervisedModel(ForgettingModel):
+    """A model whose records are features and a target, and which has coefficients."""
+
+    COLUMNS = ("X", "y")
+    PUBLISHED = ("coef_", "intercept_")
+
+    def _encode_rows(self, X: Any) -> Any:
+        """Return rows as records have them."""
+        return X
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        """Return targets as the loss wants them."""
+        raise NotImplementedError
+
+    def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        return self.serve_request(self.prepare_request(Insert((X, y), ids, subjects)))
+
+    def replace(
+        self, X: Any, y: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
+    ) -> Outcome:
+        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+
+        With ``missing="ignore"`` those that are not there are passed over.
+        """
+        return self.serve_request(self.prepare_request(Replace((X, y), ids, subjects, missing)))
+
+    def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
+        given = X
+        if not self._are_plain(X, y):
+            refuse_masked(X, y)
+            refuse_nan("X", X)
+            refuse_nan("y", y)
+            X, y = validate_data(
+                self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **TABLE
+            )  # fmt: skip
+        rows = self._encode_rows(X)
+        if is_sparse(rows):
+            rows = rows.copy() if self._sparse else rows.toarray()
+        elif isinstance(given, np.ndarray) and np.may_share_memory(rows, given):
+            rows = rows.copy()  # a request may wait, and what was given may change meanwhile
+        return rows, self._encode_targets(y)
+
+    def _are_plain(self, X: Any, y: Any) -> bool:
+        """Say whether rows and targets are arrays as they should be, so that scikit-learn need not look at them."""
+        if type(X) is not np.ndarray or type(y) is not np.ndarray or hasattr(self, "feature_names_in_"):
+            return False
+        shaped = X.ndim == 2 and y.ndim == 1 and X.shape == (len(y), self.n_features_in_) and len(y) > 0
+        typed = X.dtype == np.float64 and y.dtype.kind in "biuf"
+        return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
+
+    @property
+    def coef_(self) -> Array:
+        """The weights of the features."""
+        return self._published[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """What is added to them."""
+        return self._published[1]
 
 
-def _outgrown(plan: Plan, records: int) -> str:
+def _outgrown(plan: Frozen, records: int) -> str:
     low, high = plan.size_class
     exceeded = " and a deletion may replay more often than rho says" if records > plan.horizon else ""
     return (
         f"there are now {records:,} records, and the plan is for {low:,} to {high:,}: noise and step sizes no longer "
-        f"fit{exceeded}. replan() makes a new plan; it is a fresh fit, {records * plan.epochs:,} evaluations. "
+        f"fit{exceeded}. replan() makes a new plan; it is a fresh fit, {round(records * plan.passes):,} evaluations. "
         "With replan(expected_records=...) it is good for longer."
     )
 
 
-_ROWS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": np.float64, "order": "C"}
-_TABLE: dict[str, Any] = {**_ROWS, "accept_large_sparse": True}
-_CHOICES = (
-    "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "clip", "alpha", "radius",
-    "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",
-)  # fmt: skip
+ROWS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": np.float64, "order": "C"}
+TABLE: dict[str, Any] = {**ROWS, "accept_large_sparse": True}
 
 
-def _refuse_masked(X: Any, y: Any) -> None:
+def refuse_masked(X: Any, y: Any = None) -> None:
+    """Raise if values are masked: what is behind the mask is not meant."""
     for name, rows in (("X", X), ("y", y)):
         if np.ma.is_masked(rows):
             raise BadRecords(f"{name}: some values are masked; fill them in or leave out the records.")
 
 
-def _refuse_nan(name: str, rows: Any) -> None:
+def refuse_nan(name: str, rows: Any) -> None:
     """Name the first row of an array with NaN or infinity; what is not an array is looked at later."""
     if type(rows) is np.ndarray and rows.dtype.kind == "f" and not np.isfinite(rows).all():
         row = int(np.argwhere(~np.isfinite(rows))[0][0])
@@ -523,56 +404,3 @@ def _flat(names: Any) -> Any:
 
 def _names(name: str, given: Any) -> AnyArray | None:
     return None if given is None else as_ids(name, _flat(given)).copy()
-
-
-_THREAD = threading.local()
-
-
-def _stir(rng: np.random.Generator) -> np.random.Generator:
-    """Give a generator a new state from the system's entropy."""
-    bits = os.urandom(32)
-    return _set(rng, int.from_bytes(bits[:16]), int.from_bytes(bits[16:]) | 1)
-
-
-def _set(rng: np.random.Generator, state: int, increment: int) -> np.random.Generator:
-    inner = {"state": state, "inc": increment}
-    rng.bit_generator.state = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}
-    return rng
-
-
-@contextmanager
-def _randomness(random_state: Any, request: int) -> Iterator[np.random.Generator]:
-    """Give the randomness of one request: fresh, and gone afterwards, unless the user fixes it.
-
-    A generator that is kept could be wound back to the noise, and so to the deleted record.
-    """
-    if random_state is not None:
-        yield _given(random_state, request)
-        return
-    if not hasattr(_THREAD, "rng"):  # to make one takes longer than to stir it
-        _THREAD.rng = np.random.Generator(np.random.PCG64())
-    try:
-        yield _stir(_THREAD.rng)
-    finally:
-        _set(_THREAD.rng, 0, 1)  # what was drawn can no longer be found out
-
-
-def _given(random_state: Any, request: int) -> np.random.Generator:
-    """Return the generator that the user asks for."""
-    if isinstance(
-        random_state, np.random.Generator
-    ):  # a child for each request: one that is finished later has its own
-        return np.random.default_rng(random_state.integers(2**63, size=4))
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31, size=4))
-    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
-        return np.random.default_rng([int(random_state), request])
-    raise BadPlan(f"random_state={random_state!r}: give None, a whole number of at least 0, or a NumPy generator.")
-
-
-def _projection(plan: Plan, features: int, rng: np.random.Generator) -> SparseRandomProjection | None:
-    """Draw the random projection: it knows the shape of the records only."""
-    if not plan.projected:
-        return None
-    drawn = SparseRandomProjection(plan.features, dense_output=True, random_state=int(rng.integers(2**31)))
-    return drawn.fit(np.zeros((1, features)))

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from expunge.errors import BadPlan, BadRecords
-from expunge.estimators.base import LinearModel
+from expunge.estimators.linear import LinearModel
 from expunge.losses import (
     ClassLoss,
     Hinge,

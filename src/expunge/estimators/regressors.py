@@ -10,7 +10,7 @@ import sklearn.linear_model
 from sklearn.base import RegressorMixin
 
 from expunge.errors import BadPlan, BadRecords
-from expunge.estimators.base import LinearModel
+from expunge.estimators.linear import LinearModel
 from expunge.losses import Huber, Loss, Squared
 from expunge.planning import Coupling, Noise, Region, Selected, Solver, When, check_positive
 from expunge.types import AnyArray, Array
