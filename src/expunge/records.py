@@ -10,6 +10,7 @@ import numpy as np
 
 from expunge.edits import Edit
 from expunge.errors import BadContribution, BadRecords
+from expunge.grid import on_grid
 from expunge.rows import Path
 from expunge.schedules import Assignment, Schedule
 from expunge.types import AnyArray, Array, Batch, Ints
@@ -112,11 +113,6 @@ def _added_up_exactly(query: Query, step: int, path: Path, batch: Batch, unit: f
         more, higher = _added_up(query, each, min(rows, number - first), step)
         summed, above = summed + more, above + higher
     return summed, above
-
-
-def on_grid(each: Array, unit: float) -> Array:
-    """Round towards zero to multiples of ``unit``, a power of two: norms do not grow, and sums are exact."""
-    return np.asarray(np.trunc(each / unit) * unit)
 
 
 class Located(NamedTuple):
