@@ -61,12 +61,19 @@ class FrankWolfe:
 
 @dataclass(frozen=True, eq=False)
 class GradientDescent:
-    """w ← Π(w - η a): steps along the noisy gradient of the round (for `Identity`)."""
+    """w ← Π((w - η a)/(1 + ηλ)): steps along the noisy gradient of the round (for `Identity`).
+
+    ``penalty`` is λ, the weight of an L2 penalty |w|²/2 in a round, a number or one for each parameter.
+    """
 
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
+    penalty: float | Array | None = None
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
-        return self.domain.project(np.asarray(path[-1] - self.step_size * answer))
+        moved = np.asarray(path[-1] - self.step_size * answer)
+        if self.penalty is not None:
+            moved = moved / (1.0 + self.step_size * self.penalty)
+        return self.domain.project(moved)
