@@ -10,6 +10,7 @@ from scipy import sparse
 
 from expunge.engine import learn
 from expunge.errors import BadPlan, BadRecords
+from expunge.extents import Extent
 from expunge.learner import Learner
 from expunge.losses import Hinge, Huber, Logistic, Multinomial
 from expunge.mechanisms import Identity
@@ -115,7 +116,7 @@ def test_bad_grids_are_refused(given, match):
 
 
 def moments(**more):
-    return ClusterMoments(**{"features": 3, "radius": 2.0, "centers": (5, 5, 2), "weight": 0.7, **more})
+    return ClusterMoments(**{"extent": Extent(np.zeros(3), 2.0), "centers": (5, 5, 2), "weight": 0.7, **more})
 
 
 def centers(query, rng):
@@ -143,7 +144,7 @@ def test_sums_of_clusters_are_exact_in_whatever_batch_and_order():
 @given(seed=st.integers(0, 2**32), scale=st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), features=st.integers(1, 40))
 def test_the_nearest_centre_is_that_of_exact_arithmetic(seed, scale, features):
     rng = np.random.default_rng(seed)
-    query = ClusterMoments(features, radius=scale, centers=(4,), weight=scale / 2)
+    query = ClusterMoments(Extent(np.zeros(features), scale), centers=(4,), weight=scale / 2)
     points = query.prepare((scale * rng.normal(size=(6, features)),))[0]
     path = Path(query.prepare((scale * rng.normal(size=(4, features)),))[0].ravel(), None, 0)
     found = query.nearest(0, path, points)
@@ -164,7 +165,7 @@ def test_between_two_centres_at_the_same_distance_the_first_is_the_nearest():
 @pytest.mark.parametrize("half_widths", [None, np.array([0.5, 1.0, 0.25])])
 def test_the_norm_of_a_point_is_the_same_in_every_cluster(half_widths):
     rng = np.random.default_rng(4)
-    query = moments(half_widths=half_widths)
+    query = moments(extent=Extent(np.zeros(3), 2.0, half_widths))
     points = query.prepare((3 * rng.normal(size=(200, 3)),))[0]
     said = query.norms(0, (points,))
     assert said.max() <= query.bound * (1 + 1e-15)
@@ -180,9 +181,9 @@ def test_the_norm_of_a_point_is_the_same_in_every_cluster(half_widths):
 def test_points_of_another_dimension_are_refused():
     with pytest.raises(BadRecords, match="expected points of 3 features"):
         moments().admit((np.zeros((2, 4)),))
-    for bad in ({"radius": 0.0}, {"weight": -1.0}, {"radius": np.inf}):
-        with pytest.raises(BadPlan, match="give a finite number above 0"):
-            moments(**bad)
+    for bad in (0.0, -1.0, np.inf):
+        with pytest.raises(BadPlan, match=r"weight=.*give a finite number above 0"):
+            moments(weight=bad)
 
 
 def test_where_everyone_takes_part_other_queries_are_rounded_and_summed_a_part_at_a_time(monkeypatch):

@@ -45,6 +45,10 @@ class SizeWarning(UserWarning):
     """The number of records has left the range that the plan was made for."""
 
 
+class ClippedWarning(UserWarning):
+    """Points lie outside of what was declared, and count as the nearest point inside."""
+
+
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, pointing at the line outside of Expunge that asked for it."""
     level = 1

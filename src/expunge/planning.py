@@ -41,8 +41,10 @@ MOST_NUMBERS = 2**20
 """A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
-ROUNDS = 20
+ROUNDS = 100
 """How many rounds gradient descent has, if the user does not say."""
+MOMENTUM = 0.9
+"""Which part of its last move gradient descent makes again: with it, a tenth of the rounds goes as far."""
 STEADY = 8.0
 """Step size × smoothness × records of a step: above this the steps of a smooth loss swing."""
 SIZE_CLASS = 4
@@ -124,7 +126,7 @@ class Plan:
         if self.solver == "frank_wolfe":
             rule = FrankWolfe(np.zeros(size), domain, penalty)
         elif self.solver == "gradient_descent":
-            rule = GradientDescent(np.zeros(size), self.step_size, domain, penalty)
+            rule = GradientDescent(np.zeros(size), self.step_size, domain, penalty, MOMENTUM)
         else:
             anytime = self.steps * self.epochs if self.anytime else None
             rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, anytime)
@@ -255,12 +257,26 @@ def paper_step_size(records: int, rho: float, parameters: int, bound: float, rad
 
 
 def descent_step_size(query: Gradient, joining: float, rate: float, rounds: int, sigma: float, radius: float) -> float:
-    """PLACEHOLDER."""
-    curved = query.loss.smoothness * joining * query.reach**2
-    noise = query.size * sigma**2 + joining * (1.0 - rate) * query.bound**2
-    jumpy = 0.0 if math.isfinite(curved) else (joining * query.bound) ** 2
-    spread = math.sqrt(rounds * (noise + jumpy))
-    return min(2.0 / curved if math.isfinite(curved) else math.inf, radius / spread if spread else math.inf)
+    """Return a step size for gradient descent where ``joining`` records are expected in a round.
+
+    It is as long as a smooth loss allows (for one with kinks, as brings the model no further than ``radius``), unless
+    the noise, or the chance who joins, would then add up to too much.
+
+    >>> from expunge.losses import Logistic
+    >>> query = Gradient(Logistic(), size=3)
+    >>> descent_step_size(query, 1000, rate=1.0, rounds=100, sigma=0.0, radius=20.0)
+    0.008
+    >>> round(descent_step_size(query, 1000, rate=1.0, rounds=100, sigma=25.0, radius=20.0), 6)
+    0.0008
+    """
+    moved = (1.0 - MOMENTUM) * radius
+    curvature = query.loss.smoothness * joining * query.reach**2
+    step_size = 2.0 / curvature if 0.0 < curvature < math.inf else moved / (joining * query.bound)
+    if rate < 1.0:
+        step_size = min(step_size, moved / (query.bound * math.sqrt(rounds * joining * (1.0 - rate))))
+    if sigma > 0.0:
+        step_size = min(step_size, moved / (10.0 * math.sqrt(rounds) * sigma))
+    return step_size
 
 
 def grid_bits(records: int) -> int:
@@ -275,7 +291,8 @@ def grid_bits(records: int) -> int:
 # --- checks -------------------------------------------------------------------------------------------
 
 
-def _one_of(name: str, value: object, allowed: Any) -> None:
+def check_one_of(name: str, value: object, allowed: Any) -> None:
+    """Raise unless a choice is one of a `Literal`'s words."""
     names = get_args(allowed)
     if value not in names:
         raise BadPlan(f"{name}={value!r}: use one of {', '.join(map(repr, names))}.")
@@ -293,6 +310,12 @@ def check_positive(name: str, value: Any, *, whole: bool = False, zero: bool = F
         raise BadPlan(f"{name}={value!r}: give {what} {'of at least' if zero else 'above'} 0.")
 
 
+def check_rho(rho: Any) -> None:
+    """Raise unless a choice is a probability, or 'auto'."""
+    if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
+        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
+
+
 def _check_loss(loss: Any) -> None:
     lacking = [n for n in ("outputs", "lipschitz", "smoothness", "value", "derivative") if not hasattr(loss, n)]
     if lacking:
@@ -308,7 +331,7 @@ def _check_each(given: dict[str, Any]) -> None:
         ("domain", Region),
     ):  # fmt: skip
         if not (given[name] is None and name in ("coupling", "domain")):
-            _one_of(name, given[name], allowed)
+            check_one_of(name, given[name], allowed)
     check_positive("records_per_subject", given["records_per_subject"], whole=True)
     check_positive("feature_norm", given["feature_norm"])
     if not NORMS[0] <= given["feature_norm"] <= NORMS[1]:
@@ -324,11 +347,9 @@ def _check_each(given: dict[str, Any]) -> None:
     rate = given["rate"]
     if not (_is_number(rate) and 0.0 < rate <= 1.0):
         raise BadPlan(f"rate={rate!r}: give a probability above 0 and at most 1.")
-    clip, rho = given["clip"], given["rho"]
-    if clip is not None:
-        check_positive("clip", clip)
-    if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
-        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
+    if given["clip"] is not None:
+        check_positive("clip", given["clip"])
+    check_rho(given["rho"])
 
 
 def _check_together(given: dict[str, Any]) -> None:
@@ -343,7 +364,7 @@ def _check_together(given: dict[str, Any]) -> None:
             f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, and ρ holds "
             "for any number of records. Leave horizon out."
         )
-    if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
+    if given["coupling"] == "sequential" and given["mechanism"] == "sqrt" and given["solver"] != "gradient_descent":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
     if given["solver"] == "frank_wolfe" and given["domain"] == "everywhere":
         raise BadPlan("solver='frank_wolfe' needs a bounded domain: use domain='l2' or 'l1'.")

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from expunge.columns import each
 from expunge.errors import BadPlan, BadRecords
+from expunge.extents import Extent
 from expunge.grid import grid_unit, on_grid
 from expunge.losses import Loss
 from expunge.preprocessing import row_norms, shortened
@@ -304,35 +305,36 @@ class GridGradient(Gradient):
 class ClusterMoments:
     """What Lloyd's algorithm needs of a point: itself and a one, in the block of its nearest centre.
 
-    Records are points around 0, of norm at most ``radius`` or, with ``half_widths``, in a box; points outside are
-    moved to its edge when they enter. A step sees ``centers[step]`` centres, the first rows of the newest iterate.
+    Records are points, relative to the centre of the ``extent``; those outside are moved to its edge when they enter.
+    A step sees ``centers[step]`` centres, the first rows of the newest iterate.
     ``weight`` is what stands for the one: more of it means less noise in the counts and more in the sums.
 
     Points, centres and ``weight`` lie on a grid of `BITS` binary digits. So products of a point and a centre are
     exact, and which centre is the nearest does not depend on the batch, nor on the machine; nor do the sums. The norm
     of a contribution is the same on every path, so that the adaptive coupling has no slack.
 
-    >>> query = ClusterMoments(features=1, radius=1.0, centers=(2,), weight=0.5)
+    >>> query = ClusterMoments(Extent(np.zeros(1), 1.0), centers=(2,), weight=0.5)
     >>> path = Path(np.array([-0.5, 0.5]), None, 0)
     >>> query.total(0, path, (np.array([[0.25], [0.75], [-1.0]]),))[0].reshape(2, 2).tolist()
     [[-1.0, 0.5], [1.0, 1.0]]
     """
 
-    features: int
-    radius: float
+    extent: Extent
     centers: tuple[int, ...]
     weight: float
-    half_widths: Array | None = None
 
     BITS: ClassVar[int] = 24
-    ROWS: ClassVar[int] = 2048  # of points whose distances are worked out at a time
 
     def __post_init__(self) -> None:
-        for name, value in (("radius", self.radius), ("weight", self.weight)):
-            if not (value > 0 and math.isfinite(value)):
-                raise BadPlan(f"{name}={value!r}: give a finite number above 0.")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise BadPlan(f"weight={self.weight!r}: give a finite number above 0.")
         weight = max(1, math.floor(self.weight / self.unit)) * self.unit
         object.__setattr__(self, "weight", weight)
+
+    @property
+    def features(self) -> int:
+        """How many numbers a point has."""
+        return len(self.extent.center)
 
     @property
     def most_centers(self) -> int:
@@ -347,12 +349,12 @@ class ClusterMoments:
     @cached_property
     def unit(self) -> float:
         """The grid."""
-        return grid_unit(math.hypot(self.radius, self.weight), self.BITS)
+        return grid_unit(math.hypot(self.extent.radius, self.weight), self.BITS)
 
     @property
     def bound(self) -> float:
         """The largest norm of a contribution."""
-        return math.hypot(self.radius, self.weight)
+        return math.hypot(self.extent.radius, self.weight)
 
     @property
     def exact_to(self) -> int:
@@ -366,12 +368,8 @@ class ClusterMoments:
             raise BadRecords(f"records: expected points of {self.features} features, got {points.shape}.")
 
     def prepare(self, batch: Batch) -> Batch:
-        """Move points into the region, and to the grid."""
-        if self.half_widths is None:
-            inside = shortened(batch[0], self.radius)
-        else:
-            inside = np.clip(batch[0], -self.half_widths, self.half_widths)
-        return (on_grid(inside, self.unit),)
+        """Move points into the extent, and to the grid."""
+        return (on_grid(self.extent.inside(batch[0]), self.unit),)
 
     def norms(self, step: int, batch: Batch) -> Array:
         """Return how long each record's contribution is, on whatever path."""
@@ -380,7 +378,7 @@ class ClusterMoments:
     def nearest(self, step: int, path: Path, points: Array) -> Ints:
         """Return the number of each point's nearest centre (of several, the first)."""
         centers = path[-1].reshape(-1, self.features)[: self.centers[step]]
-        return nearest(points, centers, self.ROWS)
+        return nearest(points, centers)
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return, for each point, itself and the weight in its centre's block, and zeros elsewhere."""
@@ -402,8 +400,12 @@ class ClusterMoments:
         return summed.ravel(), 0
 
 
-def nearest(points: Array, centers: Array, rows: int) -> Ints:
-    """Return the number of each point's nearest centre, working on so many rows at a time."""
+def nearest(points: Array, centers: Array, rows: int = 2048) -> Ints:
+    """Return the number of each point's nearest centre (of several, the first), working on so many rows at a time.
+
+    >>> nearest(np.array([[0.0], [0.9]]), np.array([[0.1], [1.0]])).tolist()
+    [0, 1]
+    """
     half_norms = 0.5 * np.einsum("ij,ij->i", centers, centers)
     labels = np.empty(len(points), dtype=np.int64)
     for first in range(0, len(points), rows):

@@ -1,8 +1,10 @@
 """Estimators with the interface of scikit-learn, from which records can be deleted exactly."""
 
 from expunge.estimators.classifiers import LinearClassifier, LinearSVC, LogisticRegression
+from expunge.estimators.kmeans import KMeans
 from expunge.estimators.regressors import HuberRegressor, LinearRegression, LinearRegressor
 
 __all__ = [
-    "HuberRegressor", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression",
+    "HuberRegressor", "KMeans", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC",
+    "LogisticRegression",
 ]  # fmt: skip

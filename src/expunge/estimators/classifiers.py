@@ -89,7 +89,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.classes = classes
         self.class_weight = class_weight
 
-    SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0}
+    SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0, "gradient_descent": 20.0}
 
     def class_loss(self, classes: int) -> ClassLoss:
         """Return the loss for a number of classes."""

@@ -35,12 +35,12 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     >>> outcome = model.unlearn([17, 42])
     >>> outcome.removed, model.n_records_, model.verify().ok, len(model.labels_)
     (2, 298, True, 298)
-    >>> np.sort(model.cluster_centers_[:, 0]).round(1).tolist()
-    [-1.0, 0.0, 1.0]
+    >>> np.abs(np.sort(model.cluster_centers_[:, 0])).round(1).tolist()
+    [1.0, 0.0, 1.0]
     """
 
     COLUMNS = ("X",)
-    PUBLISHED = ("cluster_centers_",)
+    PUBLISHED = ("cluster_centers_", "cluster_centers_ (relative)")
     plan_: ClusterPlan
 
     def __init__(
@@ -90,7 +90,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
                     )
                 self._refuse_crowds(subjects, None)
                 self._report_clipped(X)
-                self._learn((X - self.plan_.region.center,), ids, subjects, rng)
+                self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Ints:
@@ -174,8 +174,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         )  # fmt: skip
 
     def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
-        kept, wanted = before.region, self.plan_.region
-        return [("radius, low and high", kept.described(), wanted.described())]
+        return [("radius, low, high", str(before.extent), str(self.plan_.extent))]
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
@@ -183,31 +182,32 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         refuse_nan("X", X)
         X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
         self._report_clipped(X)
-        return (X - self.plan_.region.center,)
+        return (X - self.plan_.extent.center,)
 
     def _report_clipped(self, X: Array) -> None:
-        region = self.plan_.region
-        outside = region.outside(X)
+        extent = self.plan_.extent
+        outside = extent.outside(X)
         if outside:
             warn_caller(
-                f"X: {outside:,} of {len(X):,} points lie outside {region.described()}; they count as the nearest "
+                f"X: {outside:,} of {len(X):,} points lie outside {extent}; they count as the nearest "
                 "point inside. Declare a larger region if it is known to be larger: not because of these records.",
                 ClippedWarning,
             )
 
-    def _derive(self, model: Array) -> tuple[Array]:
-        return (self.plan_.centers(model) + self.plan_.region.center,)
+    def _derive(self, model: Array) -> tuple[Array, Array]:
+        relative = self.plan_.clusters_of(model)
+        return relative + self.plan_.extent.center, relative
 
     def _centers(self) -> Array:
-        """Return the centres as records have them: around 0, on the grid."""
-        return self._published[0] - self.plan_.region.center
+        """Return the centres as records have them: relative to that of the extent, on the grid."""
+        centers: Array = self._published[1]
+        return centers
 
     def _points(self, X: Any) -> Array:
         """Return points as records have them."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_TABLE)
-        points: Array = self.plan_.learner.query.prepare((X - self.plan_.region.center,))[0]
-        return points
+        return np.asarray(self.plan_.query.prepare((X - self.plan_.extent.center,))[0])
 
     def _live(self) -> Array:
         """Return all live records, by ascending id."""

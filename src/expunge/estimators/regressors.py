@@ -72,7 +72,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         )
         self.target_range = target_range
 
-    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0}
+    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0, "gradient_descent": 5.0}
 
     def _range(self) -> tuple[float, float]:
         try:
