@@ -78,7 +78,7 @@ def _retry(
     return records, transcript
 
 
-def _fresh_fit(
+def fresh_fit(
     plan: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
 ) -> tuple[MemoryRecords, Transcript]:
     """A replay fails; the model is fitted afresh to the records that are left, where they lie."""
@@ -138,7 +138,7 @@ def controls() -> list[Control]:
         Control("inverted ratio", scattered, {"reflect": _inverted}),
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
-        Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
+        Control("a fresh fit when a replay fails", scattered, {}, fresh_fit),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),

@@ -44,6 +44,13 @@ class Extent:
         lengths = self.radius * rng.random((number, 1)) ** (1.0 / features)
         return np.asarray(directions * (lengths / np.linalg.norm(directions, axis=1, keepdims=True)))
 
+    def same_as(self, other: Extent) -> bool:
+        """Say whether the other is this one, to the last bit."""
+        return self._numbers() == other._numbers()
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return self.radius, self.center.tolist(), None if self.half_widths is None else self.half_widths.tolist()
+
     def __str__(self) -> str:
         if self.half_widths is None:
             return f"radius={self.radius:g}"
@@ -80,7 +87,10 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
             f"low, high: column {column} has low={lower[column]:g}, high={upper[column]:g}; low must be lower."
         )
     half_widths = (upper - lower) / 2.0
-    return Extent((lower + upper) / 2.0, math.sqrt(half_widths @ half_widths), half_widths)
+    reach = math.sqrt(half_widths @ half_widths)
+    if reach < 1e-100:
+        raise BadPlan("low, high: too close to each other for floating-point numbers; give them in another unit.")
+    return Extent((lower + upper) / 2.0, reach, half_widths)
 
 
 def _bounds(name: str, given: Any, features: int) -> Array:

@@ -17,7 +17,7 @@ from expunge.estimators.base import ForgettingModel, refuse_masked, refuse_nan
 from expunge.estimators.randomness import randomness
 from expunge.planning import check_positive
 from expunge.queries import nearest
-from expunge.records import Insert, Replace
+from expunge.records import Delete, Insert, Replace, Request
 from expunge.types import AnyArray, Array, Ints
 
 
@@ -110,6 +110,14 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         """
         return self.serve_request(self.prepare_request(Replace((X,), ids, subjects, missing)))
 
+    def serve_request(self, prepared: Request) -> Outcome:
+        """Serve a request that `prepare_request` has returned (see there), and warn if too few records are left."""
+        outcome = super().serve_request(prepared)
+        now, clusters = self.n_records_, self.plan_.clusters
+        if isinstance(prepared, Delete) and 0 < now < clusters <= now + outcome.removed:
+            warn_caller(f"there are now {now:,} records, fewer than n_clusters={clusters}: some clusters are empty.")
+        return outcome
+
     # --- what it is good for ---
 
     @property
@@ -154,8 +162,10 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         """
         self._need_fit()
         model = sklearn.cluster.KMeans(self.n_clusters, n_init=1)
-        model.cluster_centers_, model.n_features_in_ = self.cluster_centers_.copy(), self.n_features_in_
-        model._n_threads = 1
+        model.cluster_centers_, model._n_threads = self.cluster_centers_.copy(), 1
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
         return model
 
     # --- parts ---
@@ -174,7 +184,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         )  # fmt: skip
 
     def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
-        return [("radius, low, high", str(before.extent), str(self.plan_.extent))]
+        same = before.extent.same_as(self.plan_.extent)
+        return [] if same else [("radius, low, high", str(before.extent), None)]
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
