@@ -26,7 +26,7 @@ def test_the_state_after_requests_has_the_law_of_fresh_learning(case):
 
 @pytest.mark.parametrize("control", cluster_controls(), ids=lambda control: control.name)
 def test_the_mistake_is_caught(control):
-    case, runs = control.case, 2_500 if "fresh fit" in control.name else 300
+    case, runs = control.case, 3_000 if "fresh fit" in control.name else 300
     with control.mistake():
         report = check_exact(case.learner, case.columns, case.requests, runs=runs, serve=control.serve, seed=3)
     assert report.p_value < 1e-6, report

@@ -163,7 +163,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         self._need_fit()
         model = sklearn.cluster.KMeans(self.n_clusters, n_init=1)
         model.cluster_centers_, model._n_threads = self.cluster_centers_.copy(), 1
-        for name in ("n_features_in_", "feature_names_in_"):
+        for name in ("n_features_in_", "feature_names_in_", "_n_features_out"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
         return model
