@@ -113,7 +113,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     def serve_request(self, prepared: Request) -> Outcome:
         """Serve a request that `prepare_request` has returned (see there), and warn if too few records are left."""
         outcome = super().serve_request(prepared)
-        now, clusters = self.n_records_, self.plan_.clusters
+        now, clusters = self._records.count, self.plan_.clusters
         if isinstance(prepared, Delete) and 0 < now < clusters <= now + outcome.removed:
             warn_caller(f"there are now {now:,} records, fewer than n_clusters={clusters}: some clusters are empty.")
         return outcome
@@ -161,7 +161,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         A copy cannot forget: make a new one after requests.
         """
         self._need_fit()
-        model = sklearn.cluster.KMeans(self.n_clusters, n_init=1)
+        model = sklearn.cluster.KMeans(self.plan_.clusters, n_init=1)
         model.cluster_centers_, model._n_threads = self.cluster_centers_.copy(), 1
         for name in ("n_features_in_", "feature_names_in_", "_n_features_out"):
             if hasattr(self, name):
