@@ -45,6 +45,10 @@ class SizeWarning(UserWarning):
     """The number of records has left the range that the plan was made for."""
 
 
+class RankWarning(UserWarning):
+    """Records do not determine the coefficients of a least-squares model: those of the least norm were taken."""
+
+
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, pointing at the line outside of Expunge that asked for it."""
     level = 1

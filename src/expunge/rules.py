@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg import lapack
 
 from expunge.domains import Domain, Everywhere
+from expunge.moments import Moments, Normal
 from expunge.rows import Path
 from expunge.types import Array
 
@@ -70,3 +72,65 @@ class GradientDescent:
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
         return self.domain.project(np.asarray(path[-1] - self.step_size * answer))
+
+
+NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)
+"""Times the number of features: what counts as 0 beside 1, where least squares is solved."""
+
+
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """Solves least squares with a penalty alpha·|w|² from the sums of a `Gram` query, in one step.
+
+    The iterate is the coefficients, the intercept and the rank of the matrix that was solved for. If that is singular
+    to working precision, the coefficients are those of the least norm.
+    """
+
+    moments: Moments
+    alpha: float = 0.0
+    fit_intercept: bool = True
+
+    @property
+    def features(self) -> int:
+        """How many coefficients there are."""
+        return self.moments.width - 2
+
+    @property
+    def start(self) -> Array:
+        """Zeros."""
+        return np.zeros(self.features + 2)
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the coefficients, the intercept and the rank."""
+        normal = self.moments.normal(answer, self.fit_intercept)
+        solution = np.zeros(self.features + 2)
+        weights = solution[:-2]
+        weights[:], solution[-1] = _solved(normal, self.alpha)
+        if self.fit_intercept:
+            solution[-2] = normal.means[-1] - normal.means[:-1].dot(weights)
+        return solution
+
+
+def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
+    """Return coefficients, and the rank of the matrix that gives them.
+
+    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. If its
+    smallest eigenvalue (about that: 1 over the norm of its inverse) is negligible, eigenvectors take its place: those
+    whose eigenvalues are negligible beside the largest count for nothing.
+    """
+    matrix, vector, scale = normal.products[:-1, :-1], normal.products[-1, :-1], normal.scale[:-1]
+    features, negligible = len(scale), len(scale) * NEGLIGIBLE
+    diagonal = matrix.diagonal() + alpha / scale**2
+    if diagonal.min() > 0.0:
+        inverse = 1.0 / np.sqrt(diagonal)
+        scaled = matrix * inverse
+        scaled *= inverse[:, None]
+        scaled.reshape(-1)[:: features + 1] = 1.0
+        factor, failed = lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)  # its upper is our lower triangle
+        if not failed and lapack.dpocon(factor, 1.0)[0] > negligible:
+            solution = lapack.dpotrs(factor, vector * inverse)[0]
+            return solution * inverse * (normal.scale[-1] / scale), features
+    values, vectors = np.linalg.eigh(matrix * np.multiply.outer(scale, scale) + alpha * np.eye(features))
+    large = values > negligible * max(values[-1], 0.0)
+    along = vectors[:, large].T @ (vector * scale * normal.scale[-1])
+    return vectors[:, large] @ (along / values[large]), int(large.sum())

@@ -2,7 +2,9 @@
 
 from expunge.estimators.classifiers import LinearClassifier, LinearSVC, LogisticRegression
 from expunge.estimators.regressors import HuberRegressor, LinearRegression, LinearRegressor
+from expunge.estimators.ridge import Ridge
 
 __all__ = [
     "HuberRegressor", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression",
+    "Ridge",
 ]  # fmt: skip

@@ -1,0 +1,227 @@
+"""Sums of products of columns, two and two, that are exact: no rounding, whatever the order. (docs/guarantee.md#sums)
+
+A number is rounded to the grid of 45 bits below its bound and cut into three slices of 15 bits, x = h·2³⁰ + m·2¹⁵ + l.
+The product of two numbers then falls on five levels, hh, hm + mh, mm + hl + lh, ml + lm and ll, whole numbers all.
+Each level is summed by itself, and is exact in 64-bit floats as long as it stays within 2⁵³.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from expunge.errors import BadPlan
+from expunge.types import Array, Batch, Ints
+
+BITS = 15
+SLICES, LEVELS = 3, 5
+EXACT_TO = 2**53 // (5 * 2 ** (2 * BITS - 2))
+"""Slices are at most 2¹⁵, 2¹⁴ and 2¹⁴, so the third level is at most 2²⁸ + 2·2²⁹ = 1.25·2³⁰, and no other is more."""
+STEP = 2.0**BITS
+AT_ONCE = 2**18
+"""How many numbers of slices are made at a time."""
+NARROW = 0.1
+"""Columns whose variance is below this share of their mean square are shifted before they are centred."""
+EXTREME = 2.0**200
+"""Bounds must not be above this, or below its inverse: products of units could no longer be represented."""
+
+
+class Normal(NamedTuple):
+    """What least squares is made of, in units of ``scale``: products of all columns, summed, and means."""
+
+    products: Array
+    """Only its lower triangle is filled."""
+    means: Array
+    records: float
+    scale: Array
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums of the products of some columns, with the given bounds, and of a column of ones behind them.
+
+    A packed row holds, level by level, the products of each column with the ones at distance 0, 1, 2, … behind it, as
+    if they stood in a circle: up to half-way round, every two of them meet.
+
+    >>> Moments((2.0, 4.0)).of(np.array([[1.5, -3.0]]))[:, :3]  # 45 bits below the bound: 2¹⁴ · 2³⁰ is 1
+    array([[ 6.03979776e+08, 6.03979776e+08, 1.00000000e+00]])
+    """
+
+    bounds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for bound in self.bounds:
+            if not 1.0 / EXTREME <= bound <= EXTREME:
+                raise BadPlan(f"bounds: {bound!r} is none; give numbers above 0, from 1e-60 to 1e60.")
+
+    @property
+    def width(self) -> int:
+        """How many columns there are, the ones included."""
+        return len(self.bounds) + 1
+
+    @property
+    def size(self) -> int:
+        """How many numbers a packed row has."""
+        return LEVELS * self.width * (self.width // 2 + 1)
+
+    @cached_property
+    def scale(self) -> Array:
+        """What 1 in the first slice stands for, by column: a power of two."""
+        return np.array([*(2.0 ** (_exponent(bound) - BITS) for bound in self.bounds), 1.0])
+
+    @cached_property
+    def _per_unit(self) -> Array:
+        return STEP * STEP / self.scale
+
+    def slices(self, columns: Batch) -> Array:
+        """Return the slices of each row of some columns (matrices or single ones): rows × slices × columns."""
+        number = columns[0].shape[0]
+        cut = np.empty((number, SLICES, self.width))
+        high, middle, low = cut[:, 0], cut[:, 1], cut[:, 2]
+        first = 0
+        for column in columns:
+            rows = column if isinstance(column, np.ndarray) else column.toarray()
+            rows = rows[:, None] if rows.ndim == 1 else rows
+            low[:, first : first + rows.shape[1]] = rows
+            first += rows.shape[1]
+        low[:, -1] = 1.0
+        low *= self._per_unit
+        return _cut(low, high, middle, cut)
+
+    def of(self, rows: Array) -> Array:
+        """Return the products of each row, packed."""
+        return self.each((rows,))
+
+    def each(self, columns: Batch) -> Array:
+        """Return the products of each row of some columns, packed."""
+        cut = self.slices(columns)
+        packed = np.empty((len(cut), LEVELS, self.width // 2 + 1, self.width))
+        for row, out in zip(cut, packed, strict=True):
+            _pair(row, row, out)
+        return packed.reshape(len(cut), self.size)
+
+    def total(self, columns: Batch) -> Array:
+        """Return the sum of the products of all rows, packed.
+
+        By matrix products, some rows at a time: all numbers are whole and within 2⁵³, partial sums too, so that in
+        whatever order they are added, nothing is rounded.
+        """
+        number, width = columns[0].shape[0], SLICES * self.width
+        if number == 1:
+            return self.each(columns)[0]
+        blocks = np.zeros((width, width))
+        rows = max(64, AT_ONCE // width)
+        for first in range(0, number, rows):
+            part = columns if rows >= number else tuple([column[first : first + rows] for column in columns])
+            cut = self.slices(part).reshape(-1, width)
+            blocks += cut.T @ cut
+        return self._packed(blocks.reshape(SLICES, self.width, SLICES, self.width))
+
+    def _packed(self, blocks: Array) -> Array:
+        width = self.width
+        levels = np.zeros((LEVELS, width, 2 * width))  # each matrix twice, side by side
+        for one in range(SLICES):
+            for other in range(SLICES):
+                levels[one + other, :, :width] += blocks[one, :, other]
+        levels[:, :, width:] = levels[:, :, :width]
+        level, row, column = levels.strides
+        around = as_strided(levels, (LEVELS, width // 2 + 1, width), (level, column, row + column), writeable=False)
+        return np.ascontiguousarray(around).ravel()
+
+    def normal(self, packed: Array, centred: bool) -> Normal:
+        """Return the sums of a packed row as a matrix, of the columns less their means if ``centred``.
+
+        Where a column's mean is large against its spread, its mean's nearest number on the grid is first taken off it
+        level by level, which is exact: so nothing is lost by cancellation.
+        """
+        width = self.width
+        levels = packed.reshape(LEVELS, -1)
+        sums = levels[:SLICES, _with_ones(width)]
+        records = sums.item(0, -1)
+        joined = _joined(levels)
+        means = _joined(sums) / max(records, 1.0)
+        if centred:
+            shift = np.where(records * means**2 > (1.0 - NARROW) * joined[:width], means, 0.0)
+            shift[-1] = 0.0
+            if shift.any():
+                middle = np.rint(shift * STEP**2)
+                cut = np.empty((SLICES, width))
+                cut[2] = middle
+                _cut(cut[2], cut[0], cut[1], cut)
+                half = sums - 0.5 * records * cut
+                moved = np.empty((2, LEVELS, width // 2 + 1, width))
+                _pair(cut, half, moved[0])
+                _pair(half, cut, moved[1])
+                joined = _joined(levels - moved.sum(axis=0).reshape(LEVELS, -1))
+                sums = sums - records * cut
+        products = np.zeros((width, width))
+        products.reshape(-1)[_lower(width)] = joined
+        if centred:
+            left = _joined(sums)
+            products -= np.multiply.outer(left / max(records, 1.0), left)
+        return Normal(products[:-1, :-1], means[:-1] * self.scale[:-1], records, self.scale[:-1])
+
+
+def _exponent(bound: float) -> int:
+    """Return ⌈log₂ bound⌉."""
+    mantissa, exponent = math.frexp(bound)
+    return exponent - (mantissa == 0.5)
+
+
+def _cut(low: Array, high: Array, middle: Array, cut: Array) -> Array:
+    """Cut numbers in units of the grid, given as ``low``, into slices; what is below the grid is rounded."""
+    np.rint(low * (1.0 / STEP**2), out=high)
+    low -= high * STEP**2
+    np.rint(low * (1.0 / STEP), out=middle)
+    low -= middle * STEP
+    np.rint(low, out=low)
+    return cut
+
+
+def _pair(left: Array, right: Array, out: Array) -> None:
+    """Multiply slices with those of the columns at distance 0, 1, 2, … around the circle, and sum them by level."""
+    doubled = np.concatenate([right, right], axis=1)
+    row, column = doubled.strides
+    behind = as_strided(doubled, (SLICES, *out.shape[1:]), (row, column, column), writeable=False).copy()
+    high, middle, low = left
+    np.multiply(high, behind, out=out[:3])
+    np.multiply(low, behind[1:], out=out[3:])
+    out[2] += low * behind[0]
+    behind *= middle
+    out[1:4] += behind
+
+
+def _joined(levels: Array) -> Array:
+    """Return what some levels amount to, in units of the first; the smallest are added first."""
+    joined = levels[-1] * (1.0 / STEP)
+    for level in levels[-2:0:-1]:
+        joined += level
+        joined *= 1.0 / STEP
+    joined += levels[0]
+    return joined
+
+
+def _circle(width: int) -> tuple[Ints, Ints]:
+    """Return the two columns that meet at each number of a level."""
+    distance, one = np.divmod(np.arange(width * (width // 2 + 1)), width)
+    return one, (one + distance) % width
+
+
+@lru_cache(maxsize=8)
+def _lower(width: int) -> Ints:
+    """Return where the numbers of a level stand in the lower triangle of a matrix."""
+    one, other = _circle(width)
+    return np.maximum(one, other) * width + np.minimum(one, other)
+
+
+@lru_cache(maxsize=8)
+def _with_ones(width: int) -> Ints:
+    """Return where in a level each column meets the ones."""
+    columns = np.arange(width)
+    distance = width - 1 - columns
+    return np.where(distance <= width // 2, distance * width + columns, (columns + 1) * width + width - 1)
