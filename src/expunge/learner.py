@@ -73,6 +73,11 @@ class Learner:
             unit = 2.0 ** (math.ceil(math.log2(self.query.bound)) - self.schedule.bits)
         return Share(self.schedule.rate, unit)
 
+    @property
+    def silent(self) -> bool:
+        """Whether answers are the sums themselves: there is no noise, and nothing is summed over steps."""
+        return self.sigma == 0.0 and not self.mechanism.prefix
+
 
 @dataclass(frozen=True)
 class Transcript:
@@ -80,6 +85,7 @@ class Transcript:
 
     sums: Rows
     answers: Rows
+    """Of a learner whose answers are the sums (`Learner.silent`) the same table."""
     iterates: Rows
     start: Array
     """The iterate before the first step."""

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from scipy.linalg import blas
 
 from expunge.errors import BadPlan
 from expunge.types import Array, Batch, Ints
@@ -25,6 +25,8 @@ EXACT_TO = 2**53 // (5 * 2 ** (2 * BITS - 2))
 STEP = 2.0**BITS
 AT_ONCE = 2**18
 """How many numbers of slices are made at a time."""
+FEW = 4
+"""So many rows are multiplied out one by one."""
 NARROW = 0.1
 """Columns whose variance is below this share of their mean square are shifted before they are centred."""
 EXTREME = 2.0**200
@@ -35,9 +37,8 @@ class Normal(NamedTuple):
     """What least squares is made of, in units of ``scale``: products of all columns, summed, and means."""
 
     products: Array
-    """Only its lower triangle is filled."""
+    """Only its upper triangle is filled."""
     means: Array
-    records: float
     scale: Array
 
 
@@ -48,8 +49,9 @@ class Moments:
     A packed row holds, level by level, the products of each column with the ones at distance 0, 1, 2, … behind it, as
     if they stood in a circle: up to half-way round, every two of them meet.
 
-    >>> Moments((2.0, 4.0)).of(np.array([[1.5, -3.0]]))[:, :3]  # 45 bits below the bound: 2¹⁴ · 2³⁰ is 1
-    array([[ 6.03979776e+08, 6.03979776e+08, 1.00000000e+00]])
+    >>> moments = Moments((1.0, 4.0))  # in the first slice, 1 is 2⁻¹⁵ of the bound
+    >>> (moments.each((np.array([[0.5, -3.0]]),))[0, :3] / 2**30).tolist()
+    [0.25, 0.5625, 9.313225746154785e-10]
     """
 
     bounds: tuple[float, ...]
@@ -59,15 +61,20 @@ class Moments:
             if not 1.0 / EXTREME <= bound <= EXTREME:
                 raise BadPlan(f"bounds: {bound!r} is none; give numbers above 0, from 1e-60 to 1e60.")
 
-    @property
+    @cached_property
     def width(self) -> int:
         """How many columns there are, the ones included."""
         return len(self.bounds) + 1
 
-    @property
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of a packed row: levels × distances × columns."""
+        return LEVELS, self.width // 2 + 1, self.width
+
+    @cached_property
     def size(self) -> int:
         """How many numbers a packed row has."""
-        return LEVELS * self.width * (self.width // 2 + 1)
+        return math.prod(self.shape)
 
     @cached_property
     def scale(self) -> Array:
@@ -80,27 +87,26 @@ class Moments:
 
     def slices(self, columns: Batch) -> Array:
         """Return the slices of each row of some columns (matrices or single ones): rows × slices × columns."""
-        number = columns[0].shape[0]
-        cut = np.empty((number, SLICES, self.width))
-        high, middle, low = cut[:, 0], cut[:, 1], cut[:, 2]
+        cut = np.empty((columns[0].shape[0], SLICES, self.width))
+        numbers = cut[:, 2]
         first = 0
         for column in columns:
-            rows = column if isinstance(column, np.ndarray) else column.toarray()
-            rows = rows[:, None] if rows.ndim == 1 else rows
-            low[:, first : first + rows.shape[1]] = rows
-            first += rows.shape[1]
-        low[:, -1] = 1.0
-        low *= self._per_unit
-        return _cut(low, high, middle, cut)
-
-    def of(self, rows: Array) -> Array:
-        """Return the products of each row, packed."""
-        return self.each((rows,))
+            if column.ndim == 1:
+                numbers[:, first] = column
+                first += 1
+            else:
+                stop = first + column.shape[1]
+                numbers[:, first:stop] = column if isinstance(column, np.ndarray) else column.toarray()
+                first = stop
+        numbers[:, first] = 1.0
+        numbers *= self._per_unit
+        _cut(numbers, cut[:, 0], cut[:, 1])
+        return cut
 
     def each(self, columns: Batch) -> Array:
         """Return the products of each row of some columns, packed."""
         cut = self.slices(columns)
-        packed = np.empty((len(cut), LEVELS, self.width // 2 + 1, self.width))
+        packed = np.empty((len(cut), *self.shape))
         for row, out in zip(cut, packed, strict=True):
             _pair(row, row, out)
         return packed.reshape(len(cut), self.size)
@@ -112,8 +118,8 @@ class Moments:
         whatever order they are added, nothing is rounded.
         """
         number, width = columns[0].shape[0], SLICES * self.width
-        if number == 1:
-            return self.each(columns)[0]
+        if number <= FEW:
+            return np.add.reduce(self.each(columns), axis=0)
         blocks = np.zeros((width, width))
         rows = max(64, AT_ONCE // width)
         for first in range(0, number, rows):
@@ -130,8 +136,7 @@ class Moments:
                 levels[one + other, :, :width] += blocks[one, :, other]
         levels[:, :, width:] = levels[:, :, :width]
         level, row, column = levels.strides
-        around = as_strided(levels, (LEVELS, width // 2 + 1, width), (level, column, row + column), writeable=False)
-        return np.ascontiguousarray(around).ravel()
+        return np.ndarray(self.shape, buffer=levels, strides=(level, column, row + column)).ravel()
 
     def normal(self, packed: Array, centred: bool) -> Normal:
         """Return the sums of a packed row as a matrix, of the columns less their means if ``centred``.
@@ -141,30 +146,32 @@ class Moments:
         """
         width = self.width
         levels = packed.reshape(LEVELS, -1)
-        sums = levels[:SLICES, _with_ones(width)]
-        records = sums.item(0, -1)
-        joined = _joined(levels)
-        means = _joined(sums) / max(records, 1.0)
+        slices = levels[:SLICES, _with_ones(width)]
+        records = max(slices.item(0, -1), 1.0)  # of none, all sums are 0
+        joined, sums = _joined(levels), _joined(slices)
+        means = sums / records
         if centred:
-            shift = np.where(records * means**2 > (1.0 - NARROW) * joined[:width], means, 0.0)
-            shift[-1] = 0.0
-            if shift.any():
-                middle = np.rint(shift * STEP**2)
-                cut = np.empty((SLICES, width))
-                cut[2] = middle
-                _cut(cut[2], cut[0], cut[1], cut)
-                half = sums - 0.5 * records * cut
-                moved = np.empty((2, LEVELS, width // 2 + 1, width))
-                _pair(cut, half, moved[0])
-                _pair(half, cut, moved[1])
-                joined = _joined(levels - moved.sum(axis=0).reshape(LEVELS, -1))
-                sums = sums - records * cut
+            narrow = sums * means > (1.0 - NARROW) * joined[:width]
+            narrow[-1] = False
+            if narrow.any():
+                shift = np.empty((SLICES, width))
+                np.multiply(means, STEP**2, out=shift[2], where=narrow)
+                shift[2, ~narrow] = 0.0
+                _cut(np.rint(shift[2], out=shift[2]), shift[0], shift[1])
+                joined = _joined(levels - self._moved(shift, slices - 0.5 * records * shift))
+                sums = _joined(slices - records * shift)
         products = np.zeros((width, width))
-        products.reshape(-1)[_lower(width)] = joined
+        products.reshape(-1)[_upper(width)] = joined
         if centred:
-            left = _joined(sums)
-            products -= np.multiply.outer(left / max(records, 1.0), left)
-        return Normal(products[:-1, :-1], means[:-1] * self.scale[:-1], records, self.scale[:-1])
+            blas.dger(-1.0 / records, sums, sums, a=products.T, overwrite_a=1)
+        return Normal(products[:-1, :-1], means[:-1] * self.scale[:-1], self.scale[:-1])
+
+    def _moved(self, shift: Array, half: Array) -> Array:
+        """Return by how much levels are larger than if columns were shifted: Σ(x - s)(y - s) = Σxy - s·Y - X·s."""
+        moved = np.empty((2, *self.shape))
+        _pair(shift, half, moved[0])
+        _pair(half, shift, moved[1])
+        return moved.sum(axis=0).reshape(LEVELS, -1)
 
 
 def _exponent(bound: float) -> int:
@@ -173,21 +180,20 @@ def _exponent(bound: float) -> int:
     return exponent - (mantissa == 0.5)
 
 
-def _cut(low: Array, high: Array, middle: Array, cut: Array) -> Array:
-    """Cut numbers in units of the grid, given as ``low``, into slices; what is below the grid is rounded."""
-    np.rint(low * (1.0 / STEP**2), out=high)
-    low -= high * STEP**2
-    np.rint(low * (1.0 / STEP), out=middle)
-    low -= middle * STEP
-    np.rint(low, out=low)
-    return cut
+def _cut(numbers: Array, high: Array, middle: Array) -> None:
+    """Cut numbers in units of the grid into slices: the lowest takes their place. What is below the grid is rounded."""
+    np.rint(numbers * (1.0 / STEP**2), out=high)
+    numbers -= high * STEP**2
+    np.rint(numbers * (1.0 / STEP), out=middle)
+    numbers -= middle * STEP
+    np.rint(numbers, out=numbers)
 
 
 def _pair(left: Array, right: Array, out: Array) -> None:
     """Multiply slices with those of the columns at distance 0, 1, 2, … around the circle, and sum them by level."""
     doubled = np.concatenate([right, right], axis=1)
     row, column = doubled.strides
-    behind = as_strided(doubled, (SLICES, *out.shape[1:]), (row, column, column), writeable=False).copy()
+    behind = np.ndarray((SLICES, *out.shape[1:]), buffer=doubled, strides=(row, column, column)).copy()
     high, middle, low = left
     np.multiply(high, behind, out=out[:3])
     np.multiply(low, behind[1:], out=out[3:])
@@ -213,10 +219,10 @@ def _circle(width: int) -> tuple[Ints, Ints]:
 
 
 @lru_cache(maxsize=8)
-def _lower(width: int) -> Ints:
-    """Return where the numbers of a level stand in the lower triangle of a matrix."""
+def _upper(width: int) -> Ints:
+    """Return where the numbers of a level stand in the upper triangle of a matrix."""
     one, other = _circle(width)
-    return np.maximum(one, other) * width + np.minimum(one, other)
+    return np.minimum(one, other) * width + np.maximum(one, other)
 
 
 @lru_cache(maxsize=8)

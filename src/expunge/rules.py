@@ -114,23 +114,26 @@ class NormalEquations:
 def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
     """Return coefficients, and the rank of the matrix that gives them.
 
-    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. If its
-    smallest eigenvalue (about that: 1 over the norm of its inverse) is negligible, eigenvectors take its place: those
-    whose eigenvalues are negligible beside the largest count for nothing.
+    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. Its
+    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If that
+    is negligible, eigenvectors take its place: those whose eigenvalues are negligible beside the largest are left out.
     """
-    matrix, vector, scale = normal.products[:-1, :-1], normal.products[-1, :-1], normal.scale[:-1]
+    matrix, vector, scale = normal.products[:-1, :-1], normal.products[:-1, -1], normal.scale[:-1]
     features, negligible = len(scale), len(scale) * NEGLIGIBLE
-    diagonal = matrix.diagonal() + alpha / scale**2
+    penalty = alpha / scale**2
+    diagonal = matrix.diagonal() + penalty
     if diagonal.min() > 0.0:
         inverse = 1.0 / np.sqrt(diagonal)
         scaled = matrix * inverse
         scaled *= inverse[:, None]
         scaled.reshape(-1)[:: features + 1] = 1.0
-        factor, failed = lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)  # its upper is our lower triangle
-        if not failed and lapack.dpocon(factor, 1.0)[0] > negligible:
-            solution = lapack.dpotrs(factor, vector * inverse)[0]
+        factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
+        least = (penalty / diagonal).min()
+        if not failed and (least > negligible or lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible):
+            solution = lapack.dpotrs(factor, vector * inverse, lower=1)[0]
             return solution * inverse * (normal.scale[-1] / scale), features
-    values, vectors = np.linalg.eigh(matrix * np.multiply.outer(scale, scale) + alpha * np.eye(features))
+    whole = matrix * np.multiply.outer(scale, scale) + alpha * np.eye(features)
+    values, vectors = np.linalg.eigh(whole, UPLO="U")
     large = values > negligible * max(values[-1], 0.0)
     along = vectors[:, large].T @ (vector * scale * normal.scale[-1])
     return vectors[:, large] @ (along / values[large]), int(large.sum())

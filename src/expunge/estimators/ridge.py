@@ -162,7 +162,9 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
             raise BadPlan(f"fit_intercept={self.fit_intercept!r}: give True or False.")
         _check_bound("target_bound", self.target_bound)
         given = self.feature_bound
-        bounds = list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) == 1 else [given] * features
+        bounds = (
+            list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) == 1 else [given] * features
+        )
         if len(bounds) != features:
             raise BadPlan(f"feature_bound: {len(bounds)} for {features} columns; give one number for all, or one each.")
         for bound in bounds:
