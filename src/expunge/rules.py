@@ -115,8 +115,8 @@ def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
     """Return coefficients, and the rank of the matrix that gives them.
 
     Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. Its
-    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If that
-    is negligible, eigenvectors take its place: those whose eigenvalues are negligible beside the largest are left out.
+    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If
+    that is negligible, eigenvectors take its place, without those whose eigenvalues are negligible beside the largest.
     """
     matrix, vector, scale = normal.products[:-1, :-1], normal.products[:-1, -1], normal.scale[:-1]
     features, negligible = len(scale), len(scale) * NEGLIGIBLE

@@ -311,7 +311,7 @@ class SupervisedModel(ForgettingModel):
     """A model whose records are features and a target, and which has coefficients."""
 
     COLUMNS = ("X", "y")
-    PUBLISHED = ("coef_", "intercept_")
+    PUBLISHED: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
 
     def _encode_rows(self, X: Any) -> Any:
         """Return rows as records have them."""

@@ -161,10 +161,8 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise BadPlan(f"fit_intercept={self.fit_intercept!r}: give True or False.")
         _check_bound("target_bound", self.target_bound)
-        given = self.feature_bound
-        bounds = (
-            list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) == 1 else [given] * features
-        )
+        given: Any = self.feature_bound
+        bounds = list(given) if np.ndim(given) == 1 else [given] * features
         if len(bounds) != features:
             raise BadPlan(f"feature_bound: {len(bounds)} for {features} columns; give one number for all, or one each.")
         for bound in bounds:
@@ -183,9 +181,9 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
 
     def _warn_of_rank(self) -> None:
         warn_caller(
-            f"rank {self.rank_} of {self.plan_.features}: {self.n_records_:,} records with alpha={self.plan_.alpha:g} do "
-            "not determine all coefficients, and those of the least norm were taken. Give a larger alpha, or leave out "
-            "columns that follow from others.",
+            f"rank {self.rank_} of {self.plan_.features}: {self.n_records_:,} records with alpha={self.plan_.alpha:g} "
+            "do not determine all coefficients, and those of the least norm were taken. Give a larger alpha, or leave "
+            "out columns that follow from others.",
             RankWarning,
         )
 
