@@ -373,7 +373,8 @@ class ClusterMoments:
 
     def norms(self, step: int, batch: Batch) -> Array:
         """Return how long each record's contribution is, on whatever path."""
-        return np.asarray(np.sqrt(row_norms(batch[0]) ** 2 + self.weight**2))
+        points = batch[0]
+        return np.sqrt(np.einsum("ij,ij->i", points, points) + self.weight**2)
 
     def nearest(self, step: int, path: Path, points: Array) -> Ints:
         """Return the number of each point's nearest centre (of several, the first)."""
@@ -393,7 +394,12 @@ class ClusterMoments:
         """Return the sum of the contributions, a block for each centre."""
         points = batch[0]
         labels, number = self.nearest(step, path, points), len(points)
-        summed = np.empty((self.most_centers, self.features + 1))
+        summed = np.zeros((self.most_centers, self.features + 1))
+        if number <= 16:
+            for point, label in zip(points, labels.tolist(), strict=True):
+                summed[label, :-1] += point
+                summed[label, -1] += self.weight
+            return summed.ravel(), 0
         one_hot = sparse.csc_array((np.ones(number), labels, np.arange(number + 1)), shape=(self.most_centers, number))
         summed[:, :-1] = one_hot @ points
         summed[:, -1] = self.weight * np.bincount(labels, minlength=self.most_centers)
