@@ -15,7 +15,7 @@ from expunge.engine import (
     unlearn,
     verify,
 )
-from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.mechanisms import BinaryTree, Identity, SquareRoot
 from expunge.memory import MemoryRecords
 from expunge.pipelines import check_pipeline
@@ -29,7 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Arrival", "Ball", "BinaryTree", "Change", "Delete", "DualAveraging", "Everyone", "Everywhere", "FrankWolfe",
-    "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "Learner",
+    "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "Learner",
     "LinearRegression", "LinearSVC", "LogisticRegression", "MemoryRecords", "Outcome", "PerRecord", "Plan",
     "Replace", "Ridge", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
     "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",

@@ -49,6 +49,10 @@ class RankWarning(UserWarning):
     """Records do not determine the coefficients of a least-squares model: those of the least norm were taken."""
 
 
+class ClippedWarning(UserWarning):
+    """Points lie outside of what was declared, and count as the nearest point inside."""
+
+
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, pointing at the line outside of Expunge that asked for it."""
     level = 1

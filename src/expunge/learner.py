@@ -13,6 +13,7 @@ import numpy as np
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
 from expunge.forward import Rule
+from expunge.grid import grid_unit
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
 from expunge.records import Query, Records, Share
 from expunge.rows import Path, Rows
@@ -70,7 +71,7 @@ class Learner:
         """How a step takes its records."""
         unit = None
         if isinstance(self.schedule, Everyone):
-            unit = 2.0 ** (math.ceil(math.log2(self.query.bound)) - self.schedule.bits)
+            unit = grid_unit(self.query.bound, self.schedule.bits)
         return Share(self.schedule.rate, unit)
 
     @property

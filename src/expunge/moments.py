@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from expunge.errors import BadPlan
+from expunge.grid import grid_unit
 from expunge.types import Array, Batch, Ints
 
 BITS = 15
@@ -79,7 +80,7 @@ class Moments:
     @cached_property
     def scale(self) -> Array:
         """What 1 in the first slice stands for, by column: a power of two."""
-        return np.array([*(2.0 ** (_exponent(bound) - BITS) for bound in self.bounds), 1.0])
+        return np.array([*(grid_unit(bound, BITS) for bound in self.bounds), 1.0])
 
     @cached_property
     def _per_unit(self) -> Array:
@@ -172,12 +173,6 @@ class Moments:
         _pair(shift, half, moved[0])
         _pair(half, shift, moved[1])
         return moved.sum(axis=0).reshape(LEVELS, -1)
-
-
-def _exponent(bound: float) -> int:
-    """Return ⌈log₂ bound⌉."""
-    mantissa, exponent = math.frexp(bound)
-    return exponent - (mantissa == 0.5)
 
 
 def _cut(numbers: Array, high: Array, middle: Array) -> None:

@@ -18,18 +18,18 @@ from expunge.domains import Ball, Domain, Everywhere, L1Ball
 from expunge.errors import BadPlan
 from expunge.learner import Learner
 from expunge.losses import Loss
-from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
+from expunge.mechanisms import BinaryTree, Identity, Mechanism, SquareRoot
 from expunge.preprocessing import NORMS
-from expunge.queries import Gradient, HybridGradient
-from expunge.rules import DualAveraging, FrankWolfe
-from expunge.schedules import Arrival, Scattered, Schedule, Shuffled
+from expunge.queries import Gradient, GridGradient, HybridGradient
+from expunge.rules import DualAveraging, FrankWolfe, GradientDescent
+from expunge.schedules import Arrival, Everyone, Scattered, Schedule, Shuffled
 from expunge.types import Array
 
-Solver = Literal["dual_averaging", "frank_wolfe"]
+Solver = Literal["dual_averaging", "frank_wolfe", "gradient_descent"]
 Region = Literal["everywhere", "l2", "l1"]
-When = Literal["scattered", "shuffled", "arrival"]
-Noise = Literal["sqrt", "tree", "anytime", "halving"]
-Coupling = Literal["joint", "sequential"]
+When = Literal["scattered", "shuffled", "arrival", "everyone"]
+Noise = Literal["sqrt", "tree", "anytime", "halving", "identity"]
+Coupling = Literal["joint", "sequential", "adaptive"]
 Selected = Literal["tail", "average", "last"]
 
 INTERCEPT = 0.2
@@ -41,6 +41,10 @@ MOST_NUMBERS = 2**20
 """A table of the transcript is kept below this size, if that leaves `LEAST_STEPS`."""
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
+ROUNDS = 100
+"""How many rounds gradient descent has, if the user does not say."""
+MOMENTUM = 0.9
+"""Which part of its last move gradient descent makes again: with it, a tenth of the rounds goes as far."""
 STEADY = 8.0
 """Step size × smoothness × records of a step: above this the steps of a smooth loss swing."""
 SIZE_CLASS = 4
@@ -53,9 +57,10 @@ class Plan:
 
     ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
     (after the random projection, if ``projected``); ``steps`` and ``batch`` how many steps an epoch has, and how many
-    records a step is expected to have; ``bound`` the largest norm of a contribution; ``sigma`` the standard deviation
-    of the noise; ``horizon`` up to how many records ρ holds with it. With ``anytime``, ``step_size`` falls with the
-    number of steps: after those planned, epochs included, by √2, and on like its square root.
+    records a step is expected to have (gradient descent: rounds, and ``rate`` of all records); ``bound`` the largest
+    norm of a contribution; ``sigma`` the standard deviation of the noise; ``horizon`` up to how many records ρ holds
+    with it. With ``anytime``, ``step_size`` falls with the number of steps: after those planned, epochs included, by
+    √2, and on like its square root.
     """
 
     loss: Loss
@@ -83,6 +88,7 @@ class Plan:
     records_per_subject: int
     horizon: int
     anytime: bool
+    rate: float
 
     @property
     def size_class(self) -> tuple[int, int]:
@@ -101,7 +107,7 @@ class Plan:
     @property
     def passes(self) -> float:
         """How often a fit goes through the records."""
-        return self.epochs
+        return self.steps * self.rate if self.solver == "gradient_descent" else self.epochs
 
     @property
     def parameters(self) -> int:
@@ -116,15 +122,17 @@ class Plan:
         if self.alpha:
             penalty = np.full(size, self.alpha * self.batch)
             penalty[self.features * self.loss.outputs :] = 0.0  # the intercept's
-        rule: FrankWolfe | DualAveraging
+        rule: FrankWolfe | DualAveraging | GradientDescent
         if self.solver == "frank_wolfe":
             rule = FrankWolfe(np.zeros(size), domain, penalty)
+        elif self.solver == "gradient_descent":
+            rule = GradientDescent(np.zeros(size), self.step_size, domain, penalty, MOMENTUM)
         else:
             anytime = self.steps * self.epochs if self.anytime else None
             rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, anytime)
         return Learner(
-            _schedule(self.schedule, self.steps, self.batch, self.epochs),
-            _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain),
+            _schedule(self.schedule, self.steps, self.batch, self.epochs, self.rate),
+            _query(self.solver, self.loss, size, self.feature_norm, self.intercept, self.clip, domain, self.records),
             rule, _mechanism(self.mechanism), self.sigma, self.coupling, self.selector,
         )  # fmt: skip
 
@@ -146,8 +154,10 @@ def _domain(region: Region, radius: float) -> Domain:
             return Everywhere()
 
 
-def _schedule(when: When, steps: int, batch: int, epochs: int) -> Schedule:
+def _schedule(when: When, steps: int, batch: int, epochs: int, rate: float) -> Schedule:
     match when:
+        case "everyone":
+            return Everyone(steps, rate)
         case "shuffled":
             return Shuffled(batch)
         case "arrival":
@@ -160,6 +170,8 @@ def _mechanism(noise: Noise) -> Mechanism:
     match noise:
         case "sqrt":
             return SquareRoot()
+        case "identity":
+            return Identity()
         case "tree":
             return BinaryTree()
         case _:
@@ -167,10 +179,13 @@ def _mechanism(noise: Noise) -> Mechanism:
 
 
 def _query(
-    solver: Solver, loss: Loss, size: int, feature_norm: float, intercept: float, clip: float | None, domain: Domain
-) -> Gradient:
+    solver: Solver, loss: Loss, size: int, feature_norm: float, intercept: float, clip: float | None, domain: Domain,
+    records: int,
+) -> Gradient:  # fmt: skip
     if solver == "frank_wolfe":
         return HybridGradient(loss, size, feature_norm, intercept, clip, True, domain.diameter(size))
+    if solver == "gradient_descent":
+        return GridGradient(loss, size, feature_norm, intercept, clip, bits=grid_bits(SIZE_CLASS * records))
     return Gradient(loss, size, feature_norm, intercept, clip, True)
 
 
@@ -241,10 +256,43 @@ def paper_step_size(records: int, rho: float, parameters: int, bound: float, rad
     return radius * parameters**0.25 * math.sqrt(math.log(max(2, records))) / (bound * math.sqrt(records * rho))
 
 
+def descent_step_size(query: Gradient, joining: float, rate: float, rounds: int, sigma: float, radius: float) -> float:
+    """Return a step size for gradient descent where ``joining`` records are expected in a round.
+
+    It is as long as a smooth loss allows (for one with kinks, as brings the model no further than ``radius``), unless
+    the noise, or the chance who joins, would then add up to too much.
+
+    >>> from expunge.losses import Logistic
+    >>> query = Gradient(Logistic(), size=3)
+    >>> descent_step_size(query, 1000, rate=1.0, rounds=100, sigma=0.0, radius=20.0)
+    0.008
+    >>> round(descent_step_size(query, 1000, rate=1.0, rounds=100, sigma=25.0, radius=20.0), 6)
+    0.0008
+    """
+    moved = (1.0 - MOMENTUM) * radius
+    curvature = query.loss.smoothness * joining * query.reach**2
+    step_size = 2.0 / curvature if 0.0 < curvature < math.inf else moved / (joining * query.bound)
+    if rate < 1.0:
+        step_size = min(step_size, moved / (query.bound * math.sqrt(rounds * joining * (1.0 - rate))))
+    if sigma > 0.0:
+        step_size = min(step_size, moved / (10.0 * math.sqrt(rounds) * sigma))
+    return step_size
+
+
+def grid_bits(records: int) -> int:
+    """Return to how many binary digits features and slopes are rounded, so that this many records are summed exactly.
+
+    >>> grid_bits(2**15), grid_bits(2**21)
+    (18, 15)
+    """
+    return min(20, (52 - math.ceil(math.log2(records))) // 2)
+
+
 # --- checks -------------------------------------------------------------------------------------------
 
 
-def _one_of(name: str, value: object, allowed: Any) -> None:
+def check_one_of(name: str, value: object, allowed: Any) -> None:
+    """Raise unless a choice is one of a `Literal`'s words."""
     names = get_args(allowed)
     if value not in names:
         raise BadPlan(f"{name}={value!r}: use one of {', '.join(map(repr, names))}.")
@@ -262,6 +310,12 @@ def check_positive(name: str, value: Any, *, whole: bool = False, zero: bool = F
         raise BadPlan(f"{name}={value!r}: give {what} {'of at least' if zero else 'above'} 0.")
 
 
+def check_rho(rho: Any) -> None:
+    """Raise unless a choice is a probability, or 'auto'."""
+    if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
+        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
+
+
 def _check_loss(loss: Any) -> None:
     lacking = [n for n in ("outputs", "lipschitz", "smoothness", "value", "derivative") if not hasattr(loss, n)]
     if lacking:
@@ -277,7 +331,7 @@ def _check_each(given: dict[str, Any]) -> None:
         ("domain", Region),
     ):  # fmt: skip
         if not (given[name] is None and name in ("coupling", "domain")):
-            _one_of(name, given[name], allowed)
+            check_one_of(name, given[name], allowed)
     check_positive("records_per_subject", given["records_per_subject"], whole=True)
     check_positive("feature_norm", given["feature_norm"])
     if not NORMS[0] <= given["feature_norm"] <= NORMS[1]:
@@ -290,11 +344,12 @@ def _check_each(given: dict[str, Any]) -> None:
             check_positive(name, given[name], whole=whole)
     if given["step_size"] not in (None, "paper", "anytime"):
         check_positive("step_size", given["step_size"])
-    clip, rho = given["clip"], given["rho"]
-    if clip is not None:
-        check_positive("clip", clip)
-    if not (isinstance(rho, str) and rho == "auto") and not (_is_number(rho) and 0.0 < rho <= 1.0):
-        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise), or 'auto'.")
+    rate = given["rate"]
+    if not (_is_number(rate) and 0.0 < rate <= 1.0):
+        raise BadPlan(f"rate={rate!r}: give a probability above 0 and at most 1.")
+    if given["clip"] is not None:
+        check_positive("clip", given["clip"])
+    check_rho(given["rho"])
 
 
 def _check_together(given: dict[str, Any]) -> None:
@@ -309,15 +364,41 @@ def _check_together(given: dict[str, Any]) -> None:
             f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, and ρ holds "
             "for any number of records. Leave horizon out."
         )
-    if given["coupling"] == "sequential" and given["mechanism"] == "sqrt":
+    if given["coupling"] == "sequential" and given["mechanism"] == "sqrt" and given["solver"] != "gradient_descent":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
     if given["solver"] == "frank_wolfe" and given["domain"] == "everywhere":
         raise BadPlan("solver='frank_wolfe' needs a bounded domain: use domain='l2' or 'l1'.")
+    _check_descent(given)
     if given["n_components"] is not None and given["schedule"] == "arrival":
         raise BadPlan(
             "n_components with schedule='arrival': the number of projections follows the number of records, which a "
             "stream changes. Use schedule='scattered', or leave n_components out."
         )
+
+
+def _check_descent(given: dict[str, Any]) -> None:
+    """Raise if choices do not go together with gradient descent, or need it."""
+    descent = given["solver"] == "gradient_descent"
+    for name, needs in (("schedule", "everyone"), ("mechanism", "identity"), ("coupling", "adaptive")):
+        if given[name] == needs and not descent:
+            raise BadPlan(f"{name}={needs!r} needs solver='gradient_descent'.")
+    if not descent:
+        if given["rate"] != 1.0:
+            raise BadPlan(f"rate={given['rate']!r} needs solver='gradient_descent': only its rounds visit everyone.")
+        return
+    for name, goes in (("schedule", ("scattered", "everyone")), ("mechanism", ("sqrt", "identity"))):
+        if given[name] not in goes:
+            raise BadPlan(
+                f"{name}={given[name]!r} with solver='gradient_descent', which has its own, {goes[1]!r}: leave it out."
+            )
+    if given["coupling"] == "joint":
+        raise BadPlan("coupling='joint' with solver='gradient_descent': use 'adaptive' or 'sequential'.")
+    if given["batch"] is not None:
+        raise BadPlan("batch with solver='gradient_descent': say by rate how many of the records join a round.")
+    if given["epochs"] not in (None, 1):
+        raise BadPlan("epochs with solver='gradient_descent': say by steps how many rounds there are.")
+    if given["step_size"] in ("paper", "anytime"):
+        raise BadPlan(f"step_size={given['step_size']!r} is dual averaging's: give a number, or leave it out.")
 
 
 def _components(wanted: Any, records: int, rho: float, features: int) -> int | None:
@@ -357,13 +438,15 @@ def make_plan(
     selector: Selected = "tail",
     records_per_subject: int = 1,
     horizon: int | None = None,
+    rate: float = 1.0,
 ) -> Plan:
     """Fill in every default and check that the choices go together.
 
     ``radius`` is about how far from 0 the best parameters may lie: steps are made for it, and it bounds the domain
     if there is one. By default it lets scores become about as large as ``scores``. ``horizon`` says up to how many
     records ρ must hold where their number decides that of the steps; by default up to the end of the size class, or,
-    with anytime noise, for any number.
+    with anytime noise, for any number. ``rate`` is the share of the records that join a round of gradient descent,
+    whose ``steps`` are its rounds.
 
     >>> from expunge.losses import Logistic
     >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)
@@ -382,30 +465,38 @@ def make_plan(
     size = loss.outputs * (features + fit_intercept)
     if rho == "auto":
         rho = automatic_rho(n, size, records_per_subject)
+    descent = solver == "gradient_descent"
+    if descent:
+        schedule, mechanism, coupling, epochs = "everyone", "identity", coupling or "adaptive", 1
+        steps, batch = steps or ROUNDS, max(1, math.ceil(n * rate))
     if epochs is None:
         free = steps is None and batch is None and schedule == "scattered" and rho == 1.0
         epochs = automatic_epochs(n, size) if free else 1
     if batch is None:
         steps = steps or automatic_steps(n, size)
         batch = max(1, math.ceil(n / steps))
-    else:
+    elif not descent:
         steps = max(1, math.ceil(n / batch))
+    assert steps is not None
     radius = scores / feature_norm if radius is None else float(radius)
     domain = domain or ("l2" if solver == "frank_wolfe" else "everywhere")
 
     if horizon is None:
-        horizon = FOREVER if schedule == "scattered" or mechanism in ("anytime", "halving") else SIZE_CLASS * n
+        fixed = schedule in ("scattered", "everyone")
+        horizon = FOREVER if fixed or mechanism in ("anytime", "halving") else SIZE_CLASS * n
     elif horizon < n:
         raise BadPlan(f"horizon={horizon}: give at least the number of records that is planned for, {n}.")
-    drawn = _schedule(schedule, steps, batch, epochs)
+    drawn = _schedule(schedule, steps, batch, epochs, rate)
     noise = _mechanism(mechanism)
-    query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius))
+    query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius), n)
     sigma = noise_for(
         rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=horizon,
         records_per_subject=records_per_subject,
     )  # fmt: skip
     anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
-    if anytime or step_size is None:
+    if descent and step_size is None:
+        step_size = descent_step_size(query, n * rate, rate, steps, sigma, radius)
+    elif anytime or step_size is None:
         step_size = radius / (query.bound * math.sqrt(n * epochs))
         if schedule == "arrival" and math.isfinite(loss.smoothness):
             step_size = min(step_size, STEADY / (loss.smoothness * batch * query.reach**2))
@@ -415,4 +506,5 @@ def make_plan(
         loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
         intercept, None if clip is None else float(clip), float(alpha), records_per_subject, horizon, anytime,
+        float(rate),
     )  # fmt: skip

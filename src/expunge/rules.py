@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import lapack
 
 from expunge.domains import Domain, Everywhere
+from expunge.grid import on_grid
 from expunge.moments import Moments, Normal
+from expunge.queries import ClusterMoments
 from expunge.rows import Path
 from expunge.types import Array
 
@@ -63,15 +66,143 @@ class FrankWolfe:
 
 @dataclass(frozen=True, eq=False)
 class GradientDescent:
-    """w ← Π(w - η a): steps along the noisy gradient of the round (for `Identity`)."""
+    """w ← Π((w + μ(w - w₋) - η a)/(1 + ηλ)): steps along the noisy gradient of the round (for `Identity`).
+
+    ``penalty`` is λ, the weight of an L2 penalty |w|²/2 in a round, a number or one for each parameter. ``momentum`` is
+    μ, which part of the last move, from w₋ to w, is made again.
+    """
 
     start: Array
     step_size: float
     domain: Domain = field(default_factory=Everywhere)
+    penalty: float | Array | None = None
+    momentum: float = 0.0
 
     def step(self, step: int, path: Path, answer: Array) -> Array:
         """Return the next iterate."""
-        return self.domain.project(np.asarray(path[-1] - self.step_size * answer))
+        moved = np.asarray(path[-1] - self.step_size * answer)
+        if self.momentum and step:
+            moved += self.momentum * (path[-1] - path[-2])
+        if self.penalty is not None:
+            moved = moved / (1.0 + self.step_size * self.penalty)
+        return self.domain.project(moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Lloyd:
+    """Lloyd's algorithm on noisy sums and counts, the answers of `ClusterMoments`: explore, merge, refine.
+
+    The first ``explore`` rounds have many more centres than clusters, as many as there are ``seeds``. A centre becomes
+    the mean of its points if its noisy count stands out of the noise. Those that do not are dead, and split the ones
+    with the most points. Then the live centres, weighted by their noisy counts, are merged to ``clusters``, the two
+    that it costs least at a time, and the other rounds refine these: where one has moved by no more than the noise
+    explains, it becomes the mean of its estimates so far. All of this looks at noisy answers only: it costs nothing.
+
+    ``sigma`` is the noise to be expected. ``seed`` decides in which directions centres are split.
+    """
+
+    seeds: Array
+    query: ClusterMoments
+    clusters: int
+    explore: int
+    sigma: float
+    seed: int
+
+    DEAD: ClassVar[float] = 3.0
+    """A count below so many standard deviations of its noise is taken for 0."""
+    FINEST: ClassVar[float] = 0.1
+    """Centres are split as long as the noise puts the parts off by less than this share of the radius."""
+    APART: ClassVar[float] = 2.0**-12
+    """How far from a centre its parts begin, as a share of the radius."""
+    EXPLAINED: ClassVar[float] = 2.0
+    """A centre that moves by more than this times the expected squared distance of two estimates has really moved."""
+
+    @property
+    def start(self) -> Array:
+        """The seeds, one after the other."""
+        return self.seeds.ravel()
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the next centres."""
+        number, features = self.query.centers[step], self.query.features
+        before = path[-1].reshape(-1, features)[:number]
+        table = answer.reshape(-1, features + 1)[:number]
+        counts = table[:, -1] / self.query.weight
+        live = counts >= self._least
+        counts = np.where(live, counts, 1.0)
+        means = np.where(live[:, None], self.query.extent.inside(table[:, :-1] / counts[:, None]), before)
+        if step >= self.explore:
+            found = self._refined(step - self.explore, before, means, counts)
+        elif not live.any():
+            found = before
+        elif step == self.explore - 1:
+            found = self._merged(step, means[live], counts[live])
+        else:
+            found = self._split(step, means[live], counts[live], len(self.seeds), self._smallest(counts[live].sum()))
+        iterate = np.empty_like(self.seeds)
+        iterate[: len(found)] = on_grid(self.query.extent.inside(found), self.query.unit)
+        iterate[len(found) :] = iterate[0]  # no point is nearer to a copy than to the first
+        return iterate.ravel()
+
+    @property
+    def _least(self) -> float:
+        return max(self.DEAD * self.sigma / self.query.weight, 0.5)
+
+    def _smallest(self, points: float) -> float:
+        """Return how many points a part must have; at any rate there are to be twice as many parts as clusters."""
+        fine = self.sigma * math.sqrt(self.query.features) / (self.FINEST * self.query.extent.radius)
+        return max(self._least, min(fine, points / (2 * self.clusters)))
+
+    def _split(self, step: int, means: Array, counts: Array, number: int, smallest: float) -> Array:
+        """Return up to ``number`` centres: those with the most points are taken apart."""
+        parts = np.ones(len(means), dtype=np.int64)
+        while parts.sum() < number:
+            largest = int(np.argmax(counts / parts))
+            if counts[largest] < smallest * (parts[largest] + 1):
+                break
+            parts[largest] += 1
+        directions = np.random.default_rng([self.seed, step]).standard_normal((int(parts.sum()), means.shape[1]))
+        directions *= self.APART * self.query.extent.radius / np.linalg.norm(directions, axis=1, keepdims=True)
+        pairs = np.flatnonzero(parts == 2)
+        first = (np.cumsum(parts) - parts)[pairs]
+        directions[first + 1] = -directions[first]  # two halves lie opposite
+        directions[np.repeat(parts, parts) == 1] = 0.0
+        return np.asarray(np.repeat(means, parts, axis=0) + directions)
+
+    def _merged(self, step: int, means: Array, counts: Array) -> Array:
+        """Return as many centres as clusters: again and again, the two that it costs least are put together (Ward)."""
+        if len(means) <= self.clusters:
+            return self._split(step, means, counts, self.clusters, 0.0)
+        centers, weights = means.copy(), counts.copy()
+        costs = np.stack(
+            [_cost(center, weight, centers, weights) for center, weight in zip(centers, weights, strict=True)]
+        )
+        np.fill_diagonal(costs, np.inf)
+        for _ in range(len(means) - self.clusters):
+            one, other = divmod(int(np.argmin(costs)), len(means))
+            together = weights[one] + weights[other]
+            centers[one] += (centers[other] - centers[one]) * (weights[other] / together)
+            weights[one] = together
+            costs[other] = costs[:, other] = np.inf
+            anew = np.where(np.isinf(costs[one]), np.inf, _cost(centers[one], together, centers, weights))
+            costs[one] = costs[:, one] = anew
+            weights[other] = 0.0
+        return centers[weights > 0.0]
+
+    def _refined(self, refined: int, before: Array, means: Array, counts: Array) -> Array:
+        """Return means, averaged with those of the rounds before where these say the same."""
+        if refined == 0:
+            return means
+        apart = np.einsum("ij,ij->i", means - before, means - before)
+        expected = before.shape[1] * (self.sigma / counts) ** 2 * (1.0 + 1.0 / refined)
+        same = apart <= self.EXPLAINED * expected
+        return np.where(same[:, None], before + (means - before) / (refined + 1), means)
+
+
+def _cost(center: Array, weight: float, centers: Array, weights: Array) -> Array:
+    """Return by how much the sum of squared distances grows if a centre is put together with each of the others."""
+    apart = centers - center
+    return np.asarray(np.einsum("ij,ij->i", apart, apart) * (weight * weights / (weight + weights)))
 
 
 NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)

@@ -48,6 +48,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
+        rate: float = 1.0,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -71,6 +72,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             steps=steps,
             batch=batch,
             epochs=epochs,
+            rate=rate,
             clip=clip,
             alpha=alpha,
             radius=radius,
@@ -87,7 +89,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.classes = classes
         self.class_weight = class_weight
 
-    SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0}
+    SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0, "gradient_descent": 20.0}
 
     def class_loss(self, classes: int) -> ClassLoss:
         """Return the loss for a number of classes."""

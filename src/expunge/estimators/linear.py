@@ -47,6 +47,7 @@ class LinearModel(SupervisedModel):
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
+        rate: float = 1.0,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -69,6 +70,7 @@ class LinearModel(SupervisedModel):
         self.steps = steps
         self.batch = batch
         self.epochs = epochs
+        self.rate = rate
         self.clip = clip
         self.alpha = alpha
         self.radius = radius
@@ -200,7 +202,7 @@ class LinearModel(SupervisedModel):
 
 
 _CHOICES = (
-    "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "clip", "alpha", "radius",
+    "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
     "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",
 )  # fmt: skip
 

@@ -32,6 +32,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
+        rate: float = 1.0,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -55,6 +56,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             steps=steps,
             batch=batch,
             epochs=epochs,
+            rate=rate,
             clip=clip,
             alpha=alpha,
             radius=radius,
@@ -70,7 +72,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         )
         self.target_range = target_range
 
-    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0}
+    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0, "gradient_descent": 5.0}
 
     def _range(self) -> tuple[float, float]:
         try:
@@ -172,6 +174,7 @@ class HuberRegressor(LinearRegressor):
         steps: int | None = None,
         batch: int | None = None,
         epochs: int | None = None,
+        rate: float = 1.0,
         clip: float | None = None,
         alpha: float = 0.0,
         radius: float | None = None,
@@ -196,6 +199,7 @@ class HuberRegressor(LinearRegressor):
             steps=steps,
             batch=batch,
             epochs=epochs,
+            rate=rate,
             clip=clip,
             alpha=alpha,
             radius=radius,

@@ -1,0 +1,227 @@
+"""Clusters that can forget."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import sklearn.cluster
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expunge.clustering import ClusterCoupling, ClusterPlan, make_cluster_plan
+from expunge.engine import Outcome
+from expunge.errors import BadRecords, ClippedWarning, warn_caller
+from expunge.estimators.base import ForgettingModel, refuse_masked, refuse_nan
+from expunge.estimators.randomness import randomness
+from expunge.planning import check_positive
+from expunge.queries import nearest
+from expunge.records import Insert, Replace
+from expunge.types import AnyArray, Array, Ints
+
+
+class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, ForgettingModel):  # type: ignore[misc]
+    """k-means clustering from which records can be deleted exactly: Lloyd's algorithm with noisy sums and counts.
+
+    Where points can lie must be declared, from what is publicly known: ``radius`` (around 0), or ``low`` and ``high``,
+    a number or one for each column. Points outside count as the nearest point inside, with a warning. The smaller
+    the region, the less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region;
+    they are merged to ``n_clusters``, which the last rounds refine. Every parameter: docs/estimators.md#k-means.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 0.1, size=(100, 2)) for center in (-1, 0, 1)])
+    >>> model = KMeans(3, radius=2.0, random_state=0).fit(X)
+    >>> outcome = model.unlearn([17, 42])
+    >>> outcome.removed, model.n_records_, model.verify().ok, len(model.labels_)
+    (2, 298, True, 298)
+    >>> np.abs(np.sort(model.cluster_centers_[:, 0])).round(1).tolist()
+    [1.0, 0.0, 1.0]
+    """
+
+    COLUMNS = ("X",)
+    PUBLISHED = ("cluster_centers_", "cluster_centers_ (relative)")
+    plan_: ClusterPlan
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        rho: float | Literal["auto"] = "auto",
+        n_rounds: int | None = None,
+        n_seeds: int | None = None,
+        radius: float | None = None,
+        low: Any = None,
+        high: Any = None,
+        coupling: ClusterCoupling = "adaptive",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.rho = rho
+        self.n_rounds = n_rounds
+        self.n_seeds = n_seeds
+        self.radius = radius
+        self.low = low
+        self.high = high
+        self.coupling = coupling
+        self.records_per_subject = records_per_subject
+        self.expected_records = expected_records
+        self.random_state = random_state
+
+    # --- requests ---
+
+    def fit(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Self:
+        """Learn from points, with an id each (without ids they are numbered 0, 1, 2, …).
+
+        ``subjects`` says whose record each is; by default each is its own. ``y`` is not looked at.
+        """
+        with self._as_it_was():
+            refuse_masked(X)
+            X = validate_data(self, X, **_TABLE)
+            with randomness(self.random_state, 0) as rng:
+                self._seed = int(rng.integers(2**63))
+                self.plan_ = self._make_plan(len(X), X.shape[1], self.expected_records)
+                if len(X) < self.n_clusters:
+                    raise BadRecords(
+                        f"X: n_samples={len(X)} is below n_clusters={self.n_clusters}. Give more records, or ask for "
+                        "fewer clusters."
+                    )
+                self._refuse_crowds(subjects, None)
+                self._report_clipped(X)
+                self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Ints:
+        """Fit, and return the cluster of each row."""
+        return self.fit(X, y, ids, subjects).predict(X)
+
+    def insert(self, X: Any, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        return self.serve_request(self.prepare_request(Insert((X,), ids, subjects)))
+
+    def replace(
+        self, X: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
+    ) -> Outcome:
+        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+
+        With ``missing="ignore"`` those that are not there are passed over.
+        """
+        return self.serve_request(self.prepare_request(Replace((X,), ids, subjects, missing)))
+
+    # --- what it is good for ---
+
+    @property
+    def cluster_centers_(self) -> Array:
+        """The centres, one a row."""
+        centers: Array = self._published[0]
+        return centers
+
+    @property
+    def labels_(self) -> Ints:
+        """The cluster of every live record, by ascending id (see `ids_`): without ids, in the order they came."""
+        return self._clusters(self._live())
+
+    @property
+    def ids_(self) -> AnyArray:
+        """The ids of all live records, ascending."""
+        self._need_fit()
+        with self._keeper.lock:
+            return np.sort(self._records.all_ids())
+
+    @property
+    def inertia_(self) -> float:
+        """The sum of the squared distances of all live records to their centres."""
+        return self._inertia(self._live())
+
+    def predict(self, X: Any) -> Ints:
+        """Return the cluster of each row, the nearest centre's; points outside the region count as on its edge."""
+        return self._clusters(self._points(X))
+
+    def transform(self, X: Any) -> Array:
+        """Return the distance of each row to every centre."""
+        return np.asarray(euclidean_distances(self._points(X), self._centers()))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the sum of the squared distances of all rows to their centres."""
+        return -self._inertia(self._points(X))
+
+    def to_sklearn(self) -> sklearn.cluster.KMeans:
+        """Return the model alone, for serving: scikit-learn's, with none of the records. It does not clip points.
+
+        A copy cannot forget: make a new one after requests.
+        """
+        self._need_fit()
+        model = sklearn.cluster.KMeans(self.n_clusters, n_init=1)
+        model.cluster_centers_, model.n_features_in_ = self.cluster_centers_.copy(), self.n_features_in_
+        model._n_threads = 1
+        return model
+
+    # --- parts ---
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[0])
+
+    def _make_plan(self, records: int, features: int, expected: int | None) -> ClusterPlan:
+        if expected is not None:
+            check_positive("expected_records", expected, whole=True)
+        return make_cluster_plan(
+            self.n_clusters, features, int(expected or records), self.radius, self.low, self.high,
+            rho=self.rho, rounds=self.n_rounds, seeds=self.n_seeds, coupling=self.coupling,
+            records_per_subject=self.records_per_subject, seed=self._seed,
+        )  # fmt: skip
+
+    def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
+        return [("radius, low, high", str(before.extent), str(self.plan_.extent))]
+
+    def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
+        (X,) = columns
+        refuse_masked(X)
+        refuse_nan("X", X)
+        X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
+        self._report_clipped(X)
+        return (X - self.plan_.extent.center,)
+
+    def _report_clipped(self, X: Array) -> None:
+        extent = self.plan_.extent
+        outside = extent.outside(X)
+        if outside:
+            warn_caller(
+                f"X: {outside:,} of {len(X):,} points lie outside {extent}; they count as the nearest "
+                "point inside. Declare a larger region if it is known to be larger: not because of these records.",
+                ClippedWarning,
+            )
+
+    def _derive(self, model: Array) -> tuple[Array, Array]:
+        relative = self.plan_.clusters_of(model)
+        return relative + self.plan_.extent.center, relative
+
+    def _centers(self) -> Array:
+        """Return the centres as records have them: relative to that of the extent, on the grid."""
+        centers: Array = self._published[1]
+        return centers
+
+    def _points(self, X: Any) -> Array:
+        """Return points as records have them."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_TABLE)
+        return np.asarray(self.plan_.query.prepare((X - self.plan_.extent.center,))[0])
+
+    def _live(self) -> Array:
+        """Return all live records, by ascending id."""
+        self._need_fit()
+        with self._keeper.lock:
+            points: Array = self._records.batch_at(0)[0]
+            return points[np.argsort(self._records.all_ids())]
+
+    def _clusters(self, points: Array) -> Ints:
+        return nearest(points, self._centers())
+
+    def _inertia(self, points: Array) -> float:
+        apart = points - self._centers()[self._clusters(points)]
+        return float(np.einsum("ij,ij->", apart, apart))
+
+
+_TABLE: dict[str, Any] = {"dtype": np.float64, "order": "C"}
