@@ -35,11 +35,12 @@ EXTREME = 2.0**200
 
 
 class Normal(NamedTuple):
-    """What least squares is made of, in units of ``scale``: products of all columns, summed, and means."""
+    """What least squares is made of."""
 
     products: Array
-    """Only its upper triangle is filled."""
+    """Sums of products of all columns, in units of ``scale``; only the upper triangle is filled."""
     means: Array
+    """Of all columns, in their own units."""
     scale: Array
 
 
@@ -164,7 +165,7 @@ class Moments:
         products = np.zeros((width, width))
         products.reshape(-1)[_upper(width)] = joined
         if centred:
-            blas.dger(-1.0 / records, sums, sums, a=products.T, overwrite_a=1)
+            products = blas.dger(-1.0 / records, sums, sums, a=products.T, overwrite_a=1).T
         return Normal(products[:-1, :-1], means[:-1] * self.scale[:-1], self.scale[:-1])
 
     def _moved(self, shift: Array, half: Array) -> Array:
