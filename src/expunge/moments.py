@@ -1,8 +1,8 @@
 """Sums of products of columns, two and two, that are exact: no rounding, whatever the order. (docs/guarantee.md#sums)
 
-A number is rounded to the grid of 45 bits below its bound and cut into three slices of 15 bits, x = h·2³⁰ + m·2¹⁵ + l.
-The product of two numbers then falls on five levels, hh, hm + mh, mm + hl + lh, ml + lm and ll, whole numbers all.
-Each level is summed by itself, and is exact in 64-bit floats as long as it stays within 2⁵³.
+A number is rounded to the grid of 45 bits below its bound and cut into three slices of 15 bits, x = h + m + l. The
+product of two numbers then falls on five levels, hh, hm + mh, mm + hl + lh, ml + lm and ll, each a whole multiple of
+its own power of two. Each level is summed by itself, exactly in 64-bit floats as long as it is within 2⁵³ of these.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from expunge.types import Array, Batch, Ints
 BITS = 15
 SLICES, LEVELS = 3, 5
 EXACT_TO = 2**53 // (5 * 2 ** (2 * BITS - 2))
-"""Slices are at most 2¹⁵, 2¹⁴ and 2¹⁴, so the third level is at most 2²⁸ + 2·2²⁹ = 1.25·2³⁰, and no other is more."""
-STEP = 2.0**BITS
+"""Slices are at most 2¹⁵, 2¹⁴ and 2¹⁴ of their units, so the third level is at most 2²⁸ + 2·2²⁹ = 1.25·2³⁰ of its own,
+and no other is more."""
 AT_ONCE = 2**18
 """How many numbers of slices are made at a time."""
 FEW = 4
@@ -35,13 +35,10 @@ EXTREME = 2.0**200
 
 
 class Normal(NamedTuple):
-    """What least squares is made of."""
+    """What least squares is made of: sums of products of all columns, in the upper triangle only, and their means."""
 
     products: Array
-    """Sums of products of all columns, in units of ``scale``; only the upper triangle is filled."""
     means: Array
-    """Of all columns, in their own units."""
-    scale: Array
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,9 @@ class Moments:
     A packed row holds, level by level, the products of each column with the ones at distance 0, 1, 2, … behind it, as
     if they stood in a circle: up to half-way round, every two of them meet.
 
-    >>> moments = Moments((1.0, 4.0))  # in the first slice, 1 is 2⁻¹⁵ of the bound
-    >>> (moments.each((np.array([[0.5, -3.0]]),))[0, :3] / 2**30).tolist()
-    [0.25, 0.5625, 9.313225746154785e-10]
+    >>> moments = Moments((1.0, 4.0))
+    >>> moments.each((np.array([[0.5, -3.0]]),))[0, :6].tolist()
+    [0.25, 9.0, 1.0, -1.5, -3.0, 0.5]
     """
 
     bounds: tuple[float, ...]
@@ -79,13 +76,20 @@ class Moments:
         return math.prod(self.shape)
 
     @cached_property
-    def scale(self) -> Array:
-        """What 1 in the first slice stands for, by column: a power of two."""
-        return np.array([*(grid_unit(bound, BITS) for bound in self.bounds), 1.0])
+    def largest(self) -> float:
+        """The largest number of a packed row of one record."""
+        return 2.0**53 / EXACT_TO * max(1.0, float(self.units[0].max())) ** 2
 
     @cached_property
-    def _per_unit(self) -> Array:
-        return STEP * STEP / self.scale
+    def units(self) -> Array:
+        """What the numbers of each slice are whole multiples of, by column: powers of two."""
+        first = np.array([*(grid_unit(bound, BITS) for bound in self.bounds), 1.0])
+        return first * 2.0 ** -np.array([[0.0], [BITS], [2 * BITS]])
+
+    @cached_property
+    def _rounding(self) -> Array:
+        """What, added and taken off again, leaves whole multiples of the units: numbers end where its last bit is."""
+        return 1.5 * 2.0**52 * self.units
 
     def slices(self, columns: Batch) -> Array:
         """Return the slices of each row of some columns (matrices or single ones): rows × slices × columns."""
@@ -101,9 +105,20 @@ class Moments:
                 numbers[:, first:stop] = column if isinstance(column, np.ndarray) else column.toarray()
                 first = stop
         numbers[:, first] = 1.0
-        numbers *= self._per_unit
-        _cut(numbers, cut[:, 0], cut[:, 1])
+        self._cut(numbers, cut[:, 0], cut[:, 1])
         return cut
+
+    def _cut(self, numbers: Array, high: Array, middle: Array) -> None:
+        """Cut numbers into slices: the lowest takes their place. What is below the grid is rounded to nearest."""
+        first, second, third = self._rounding
+        np.add(numbers, first, out=high)
+        high -= first
+        numbers -= high
+        np.add(numbers, second, out=middle)
+        middle -= second
+        numbers -= middle
+        numbers += third
+        numbers -= third
 
     def each(self, columns: Batch) -> Array:
         """Return the products of each row of some columns, packed."""
@@ -116,8 +131,8 @@ class Moments:
     def total(self, columns: Batch) -> Array:
         """Return the sum of the products of all rows, packed.
 
-        By matrix products, some rows at a time: all numbers are whole and within 2⁵³, partial sums too, so that in
-        whatever order they are added, nothing is rounded.
+        By matrix products, some rows at a time: all numbers are whole multiples within 2⁵³ of a unit, partial sums too,
+        so that in whatever order they are added, nothing is rounded.
         """
         number, width = columns[0].shape[0], SLICES * self.width
         if number <= FEW:
@@ -157,16 +172,15 @@ class Moments:
             narrow[-1] = False
             if narrow.any():
                 shift = np.empty((SLICES, width))
-                np.multiply(means, STEP**2, out=shift[2], where=narrow)
-                shift[2, ~narrow] = 0.0
-                _cut(np.rint(shift[2], out=shift[2]), shift[0], shift[1])
+                np.multiply(means, narrow, out=shift[2])
+                self._cut(shift[2], shift[0], shift[1])
                 joined = _joined(levels - self._moved(shift, slices - 0.5 * records * shift))
                 sums = _joined(slices - records * shift)
         products = np.zeros((width, width))
         products.reshape(-1)[_upper(width)] = joined
         if centred:
             products = blas.dger(-1.0 / records, sums, sums, a=products.T, overwrite_a=1).T
-        return Normal(products[:-1, :-1], means[:-1] * self.scale[:-1], self.scale[:-1])
+        return Normal(products[:-1, :-1], means[:-1])
 
     def _moved(self, shift: Array, half: Array) -> Array:
         """Return by how much levels are larger than if columns were shifted: Σ(x - s)(y - s) = Σxy - s·Y - X·s."""
@@ -174,15 +188,6 @@ class Moments:
         _pair(shift, half, moved[0])
         _pair(half, shift, moved[1])
         return moved.sum(axis=0).reshape(LEVELS, -1)
-
-
-def _cut(numbers: Array, high: Array, middle: Array) -> None:
-    """Cut numbers in units of the grid into slices: the lowest takes their place. What is below the grid is rounded."""
-    np.rint(numbers * (1.0 / STEP**2), out=high)
-    numbers -= high * STEP**2
-    np.rint(numbers * (1.0 / STEP), out=middle)
-    numbers -= middle * STEP
-    np.rint(numbers, out=numbers)
 
 
 def _pair(left: Array, right: Array, out: Array) -> None:
@@ -199,13 +204,8 @@ def _pair(left: Array, right: Array, out: Array) -> None:
 
 
 def _joined(levels: Array) -> Array:
-    """Return what some levels amount to, in units of the first; the smallest are added first."""
-    joined = levels[-1] * (1.0 / STEP)
-    for level in levels[-2:0:-1]:
-        joined += level
-        joined *= 1.0 / STEP
-    joined += levels[0]
-    return joined
+    """Return what some levels amount to; the smallest are added first."""
+    return np.add.reduce(levels[::-1], axis=0)
 
 
 def _circle(width: int) -> tuple[Ints, Ints]:

@@ -482,7 +482,7 @@ class Gram:
     @property
     def bound(self) -> float:
         """The largest norm of a contribution."""
-        return math.sqrt(self.size) * 2.0**53 / EXACT_TO
+        return math.sqrt(self.size) * self.moments.largest
 
     @property
     def exact_to(self) -> int:

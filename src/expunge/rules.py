@@ -249,22 +249,18 @@ def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
     smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If
     that is negligible, eigenvectors take its place, without those whose eigenvalues are negligible beside the largest.
     """
-    matrix, vector, scale = normal.products[:-1, :-1], normal.products[:-1, -1], normal.scale[:-1]
-    features, negligible = len(scale), len(scale) * NEGLIGIBLE
-    penalty = alpha / scale**2
-    diagonal = matrix.diagonal() + penalty
+    matrix, vector = normal.products[:-1, :-1], normal.products[:-1, -1]
+    features, negligible = len(vector), len(vector) * NEGLIGIBLE
+    diagonal = matrix.diagonal() + alpha
     if diagonal.min() > 0.0:
         inverse = 1.0 / np.sqrt(diagonal)
         scaled = matrix * inverse
         scaled *= inverse[:, None]
         scaled.reshape(-1)[:: features + 1] = 1.0
         factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
-        least = (penalty / diagonal).min()
+        least = alpha / diagonal.max()
         if not failed and (least > negligible or lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible):
-            solution = lapack.dpotrs(factor, vector * inverse, lower=1)[0]
-            return solution * inverse * (normal.scale[-1] / scale), features
-    whole = matrix * np.multiply.outer(scale, scale) + alpha * np.eye(features)
-    values, vectors = np.linalg.eigh(whole, UPLO="U")
+            return lapack.dpotrs(factor, vector * inverse, lower=1)[0] * inverse, features
+    values, vectors = np.linalg.eigh(matrix + alpha * np.eye(features), UPLO="U")
     large = values > negligible * max(values[-1], 0.0)
-    along = vectors[:, large].T @ (vector * scale * normal.scale[-1])
-    return vectors[:, large] @ (along / values[large]), int(large.sum())
+    return vectors[:, large] @ (vectors[:, large].T @ vector / values[large]), int(large.sum())

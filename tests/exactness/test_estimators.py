@@ -259,7 +259,7 @@ def plain_subtraction(learner, records, transcript, request, rng):
     """Serve a deletion by taking products in floating point, not rounded to the grid, off the sums."""
     place = records.locate(request.ids)
     row = [column[place.slots] for column in records.batch_at(0)]
-    numbers = np.column_stack([*row, [1.0]]) / learner.query.moments.scale
+    numbers = np.column_stack([*row, [1.0]])
     before = transcript.sums[0].copy()
     serve_and_commit(learner, records, transcript, request, rng)
     width = learner.query.moments.width
