@@ -136,7 +136,8 @@ class Moments:
         """
         number, width = columns[0].shape[0], SLICES * self.width
         if number <= FEW:
-            return np.add.reduce(self.each(columns), axis=0)
+            each = self.each(columns)
+            return each[0] if number == 1 else np.add.reduce(each, axis=0)
         blocks = np.zeros((width, width))
         rows = max(64, AT_ONCE // width)
         for first in range(0, number, rows):

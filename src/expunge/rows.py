@@ -101,9 +101,10 @@ class ArrayRows:
         self._unfinished = None
 
     def _sum(self, start: int, words: Keys) -> int:
-        """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``."""
+        """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``; uses up the words."""
         first = start * self.array.shape[1]
-        return int(np.einsum("i,i", _weights(first, first + len(words)), words))
+        words *= _weights(first, first + len(words))
+        return int(np.add.reduce(words))
 
     @property
     def shape(self) -> tuple[int, int]:
