@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from expunge.types import Array
 
@@ -52,25 +51,6 @@ def reflect(shift: float, projection: float, rng: np.random.Generator) -> Decisi
     if -rng.standard_exponential() <= shift * projection - 0.5 * shift * shift:
         return KEPT
     return Decision(False, 2.0 * projection / shift)
-
-
-def replay_probabilities(shifts: Array) -> Array:
-    """Return `replay_probability` of each."""
-    return np.asarray(special.erf(shifts / (2.0 * math.sqrt(2.0))))
-
-
-def reflect_first(shifts: Array, projections: Array, rng: np.random.Generator) -> tuple[int, float] | None:
-    """Do `reflect` for one row after the other, up to the first that is not kept; return it, and how it moves.
-
-    >>> reflect_first(np.array([0.0, 0.1]), np.array([3.0, -1e6]), np.random.default_rng(0))
-    (1, -20000000.0)
-    """
-    odds = shifts * projections - 0.5 * shifts * shifts
-    reflected = (-rng.standard_exponential(len(shifts)) > odds) & (shifts > 0.0)
-    if not reflected.any():
-        return None
-    row = int(np.argmax(reflected))
-    return row, float(2.0 * projections[row] / shifts[row])
 
 
 def pooled_projection(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.coupling import Bridge, pooled_projection, reflect, reflect_first, replay_probabilities, replay_probability
+from expunge.coupling import Bridge, pooled_projection, reflect, replay_probability
 from expunge.errors import BadContribution
 from expunge.forward import GivenNoise
 from expunge.records import Total, Totals
@@ -25,17 +25,15 @@ def row_by_row(setting: Setting) -> Reconciliation:
         return verdict
     shifts = yield from changes(setting, verdict)
     distances, projections = _whitened(setting, shifts)
-    reflected = reflect_first(distances, projections, setting.rng)
-    if reflected is None:
-        verdict.probabilities = replay_probabilities(distances).tolist()
-        return verdict
-    position, move = reflected
-    verdict.probabilities = replay_probabilities(distances[: position + 1]).tolist()
-    row = setting.touched[position]
-    verdict.sums = {step: kept for step, kept in verdict.sums.items() if step < row}
-    noise = setting.noise(setting.horizon)
-    noise[row] -= move * shifts.sums[position]
-    return verdict.replay(setting, row, shifts.sums[position], GivenNoise(noise))
+    for position, (distance, projection) in enumerate(zip(distances.tolist(), projections.tolist(), strict=True)):
+        verdict.probabilities.append(replay_probability(distance))
+        decision = reflect(distance, projection, setting.rng)
+        if not decision.kept:
+            row, noise = setting.touched[position], setting.noise(setting.horizon)
+            noise[row] -= decision.moved(shifts.sums[position])
+            verdict.sums = {step: kept for step, kept in verdict.sums.items() if step < row}
+            return verdict.replay(setting, row, shifts.sums[position], GivenNoise(noise))
+    return verdict
 
 
 def adaptive(setting: Setting) -> Reconciliation:
