@@ -125,9 +125,11 @@ class ArrayRows:
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
         self._finish()
-        difference = _words(block)
-        difference -= _words(self.array[start : start + len(block)])
-        self._unfinished = (start, block, (self._checksum + self._sum(start, difference)) % 2**64)
+        words, before = _words(block), 0
+        if len(block) < len(self.array):
+            words -= _words(self.array[start : start + len(block)])
+            before = self._checksum
+        self._unfinished = (start, block, (before + self._sum(start, words)) % 2**64)
         self._finish()
 
     def _finish(self) -> None:
