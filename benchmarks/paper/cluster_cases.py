@@ -12,9 +12,10 @@ from expunge.clustering import ClusterCoupling, make_cluster_plan
 from expunge.engine import change
 from expunge.learner import Learner
 from expunge.queries import ClusterMoments
-from expunge.reconcile import Setting
-from expunge.records import Delete, Insert, Replace, Request, Total
+from expunge.records import Delete, Insert, Replace, Request, Totals
 from expunge.rules import Lloyd
+from expunge.types import Array
+from expunge.verdicts import Setting
 from paper.cases import Case
 from paper.controls import Control, fresh_fit
 
@@ -30,7 +31,6 @@ class Lively(Lloyd):
     """Lloyd's algorithm that takes few counts for 0: of so few points the path then depends on every answer."""
 
     DEAD: ClassVar[float] = 0.5
-    STARTS: ClassVar[int] = 1
 
 
 def learner(
@@ -89,10 +89,10 @@ def _count_stays(
     return records, transcript
 
 
-def _half(setting: Setting, shift: Total) -> float:
+def _half(setting: Setting, shifts: Totals) -> Array:
     """A budget from half the norms."""
-    assert shift.reach is not None
-    return (0.5 * shift.reach / setting.sigma) ** 2
+    assert shifts.reach is not None
+    return np.asarray((0.5 * shifts.reach / setting.sigma) ** 2)
 
 
 def cluster_controls() -> list[Control]:
@@ -103,5 +103,5 @@ def cluster_controls() -> list[Control]:
         Control("k-means, adaptive, a fresh fit when a replay fails", one, {}, fresh_fit),
         Control("k-means, sequential, a fresh fit when a replay fails", by_row, {}, fresh_fit),
         Control("k-means, the count of a deleted point stays", one, {}, _count_stays),
-        Control("k-means, a budget from half the norms", one, {"allowance": _half}),
+        Control("k-means, a budget from half the norms", one, {"allowances": _half}),
     ]

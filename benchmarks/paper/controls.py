@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 
+import expunge.independent as independent
 import expunge.reconcile as reconcile
 from expunge import (
     Everyone,
@@ -26,9 +27,10 @@ from expunge.checks import Serve, serve_and_commit
 from expunge.coupling import KEPT, Decision, reflect, replay_probability
 from expunge.engine import change
 from expunge.learner import Learner
-from expunge.records import Delete, Request, Total
+from expunge.records import Delete, Request, Totals
 from expunge.schedules import Assignment
 from expunge.types import Array, Ints
+from expunge.verdicts import Setting
 from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
 
 
@@ -46,7 +48,9 @@ class Control:
         """Make the mistake for a while."""
         with ExitStack() as stack:
             for name, wrong in self.patches.items():
-                stack.enter_context(mock.patch.object(reconcile, name, wrong))
+                for module in (reconcile, independent):
+                    if hasattr(module, name):
+                        stack.enter_context(mock.patch.object(module, name, wrong))
             yield
 
 
@@ -109,9 +113,9 @@ class _Peeking(reconcile._Coins):
         return decision, replay_probability(distance)
 
 
-def _observed(setting: reconcile.Setting, shift: Total) -> float:
-    """A budget chosen from the shift that was seen."""
-    return float(shift.sum @ shift.sum) / setting.sigma**2
+def _observed(setting: Setting, shifts: Totals) -> Array:
+    """A budget chosen from the shifts that were seen."""
+    return np.asarray(np.einsum("ij,ij->i", shifts.sums, shifts.sums) / setting.sigma**2)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,6 @@ def controls() -> list[Control]:
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),
-        Control("a coupling chosen from the observed shift", everyone, {"allowance": _observed}),
+        Control("a coupling chosen from the observed shift", everyone, {"allowances": _observed}),
         Control("a schedule that remembers the order of deletion", order, {}),
     ]

@@ -17,13 +17,14 @@ import numpy as np
 
 from expunge.edits import Edit
 from expunge.errors import BadPlan, BadRecords
-from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
+from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
-from expunge.reconcile import RECONCILIATIONS, Setting, Verdict, expectation, noiseless, with_tail
+from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
 from expunge.records import Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
+from expunge.verdicts import Setting, Verdict
 from expunge.verification import Verification, verify
 
 T = TypeVar("T")
@@ -71,6 +72,12 @@ def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Records,
     try:
         ask = next(asking)
         while True:
+            if ask.steps is not None:
+                shifts = records.shifts(place(ask.step), ask.steps, ask.path, query, share)
+                tally.evaluations += int(shifts.evaluations.sum())
+                tally.above += int(shifts.above.sum())
+                ask = asking.send(Reply(None, None, shifts))
+                continue
             shift = total = None
             if ask.shift:
                 shift = records.shift(place(ask.step), ask.step, ask.path, query, share)
@@ -123,12 +130,16 @@ def _take_all_steps(
     _check_capacity(learner, records.count)
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
-    noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
+    noise: NoiseSource = NoNoise()
+    if learner.sigma > 0.0:
+        noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
     path, prefix = Path(start, None, 0), learner.mechanism.prefix
     asking = forward(learner.rule, prefix, path, steps, size, np.zeros(size), noise, watch)
     staged = _serve(asking, learner, records, tally)
     _refuse_above_bound(learner, tally)
-    return Transcript(rows(staged.sums), rows(staged.answers), rows(staged.iterates), start, records)
+    sums = rows(staged.sums)
+    answers = sums if learner.silent else rows(staged.answers)
+    return Transcript(sums, answers, rows(staged.iterates), start, records)
 
 
 def learn(
@@ -153,7 +164,10 @@ def _check_capacity(learner: Learner, count: int) -> None:
     unit, exact_to = learner.share.unit, getattr(learner.query, "exact_to", None)
     if unit is not None and exact_to is not None:
         if count > exact_to:
-            raise BadPlan(f"{count} records: this learner can sum {exact_to} exactly. Use fewer bits a number.")
+            raise BadPlan(
+                f"{count} records at once: this learner can sum {exact_to} exactly. Use fewer bits a number, or, for a "
+                "replacement, several requests."
+            )
     elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
         raise BadPlan(
             f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
@@ -215,7 +229,8 @@ class Change:
                 table.resize(self.steps)
         if self.staged is not None:
             transcript.sums.write(self.staged.first, self.staged.sums)
-            transcript.answers.write(self.staged.first, self.staged.answers)
+            if transcript.answers is not transcript.sums:
+                transcript.answers.write(self.staged.first, self.staged.answers)
             transcript.iterates.write(self.staged.first, self.staged.iterates)
         if self.records.staged is self.edit:
             self.records.commit()
@@ -264,6 +279,7 @@ def propose(learner: Learner, records: Records, request: Request, rng: np.random
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
     edit = records.let_in(learner.query, records.edit(learner.schedule, request, rng))
     _check_capacity(learner, records.count + edit.added - edit.removed)
+    _check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
     _refuse_staged(records)
     return edit
 
@@ -362,7 +378,7 @@ def _decide(
         assert verdict.noise is not None
         path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
         if running is None:
-            running = setting.since(-1, verdict.first, verdict.sums)[1]
+            running = setting.since(-1, verdict.first, verdict.sums)[1] if prefix else np.zeros(0)
         asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch, verdict.known)
         staged = _serve(asking, learner, records, tally)
     outcome = Outcome(

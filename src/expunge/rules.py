@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from sklearn.cluster import kmeans_plusplus
+from scipy.linalg import lapack
 
 from expunge.domains import Domain, Everywhere
 from expunge.grid import on_grid
-from expunge.queries import ClusterMoments, nearest
+from expunge.moments import Moments, Normal
+from expunge.queries import ClusterMoments
 from expunge.rows import Path
 from expunge.types import Array
-
-MOST_MOVES = 300
-"""How often centres are moved in one run of k-means, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +94,11 @@ class Lloyd:
 
     The first ``explore`` rounds have many more centres than clusters, as many as there are ``seeds``. A centre becomes
     the mean of its points if its noisy count stands out of the noise. Those that do not are dead, and split the ones
-    with the most points. Then the live centres, weighted by their noisy counts, are merged to ``clusters`` by k-means,
-    and the other rounds refine these: where one has moved by no more than the noise explains, it becomes the mean of
-    its estimates so far. All of this looks at noisy answers only, so it costs nothing.
+    with the most points. Then the live centres, weighted by their noisy counts, are merged to ``clusters``, the two
+    that it costs least at a time, and the other rounds refine these: where one has moved by no more than the noise
+    explains, it becomes the mean of its estimates so far. All of this looks at noisy answers only: it costs nothing.
 
-    ``sigma`` is the noise to be expected. ``seed`` decides in which directions centres are split, and where k-means
-    begins.
+    ``sigma`` is the noise to be expected. ``seed`` decides in which directions centres are split.
     """
 
     seeds: Array
@@ -119,7 +116,6 @@ class Lloyd:
     """How far from a centre its parts begin, as a share of the radius."""
     EXPLAINED: ClassVar[float] = 2.0
     """A centre that moves by more than this times the expected squared distance of two estimates has really moved."""
-    STARTS: ClassVar[int] = 10
 
     @property
     def start(self) -> Array:
@@ -174,11 +170,24 @@ class Lloyd:
         return np.asarray(np.repeat(means, parts, axis=0) + directions)
 
     def _merged(self, step: int, means: Array, counts: Array) -> Array:
+        """Return as many centres as clusters: again and again, the two that it costs least are put together (Ward)."""
         if len(means) <= self.clusters:
             return self._split(step, means, counts, self.clusters, 0.0)
-        rng = np.random.RandomState(self.seed % 2**32)
-        found = [weighted_means(means, counts, self.clusters, rng) for _ in range(self.STARTS)]
-        return min(found, key=lambda one: one[1])[0]
+        centers, weights = means.copy(), counts.copy()
+        costs = np.stack(
+            [_cost(center, weight, centers, weights) for center, weight in zip(centers, weights, strict=True)]
+        )
+        np.fill_diagonal(costs, np.inf)
+        for _ in range(len(means) - self.clusters):
+            one, other = divmod(int(np.argmin(costs)), len(means))
+            together = weights[one] + weights[other]
+            centers[one] += (centers[other] - centers[one]) * (weights[other] / together)
+            weights[one] = together
+            costs[other] = costs[:, other] = np.inf
+            anew = np.where(np.isinf(costs[one]), np.inf, _cost(centers[one], together, centers, weights))
+            costs[one] = costs[:, one] = anew
+            weights[other] = 0.0
+        return centers[weights > 0.0]
 
     def _refined(self, refined: int, before: Array, means: Array, counts: Array) -> Array:
         """Return means, averaged with those of the rounds before where these say the same."""
@@ -190,26 +199,68 @@ class Lloyd:
         return np.where(same[:, None], before + (means - before) / (refined + 1), means)
 
 
-def weighted_means(points: Array, weights: Array, number: int, rng: np.random.RandomState) -> tuple[Array, float]:
-    """Return centres by k-means++ and Lloyd's algorithm, and their weighted inertia.
+def _cost(center: Array, weight: float, centers: Array, weights: Array) -> Array:
+    """Return by how much the sum of squared distances grows if a centre is put together with each of the others."""
+    apart = centers - center
+    return np.asarray(np.einsum("ij,ij->i", apart, apart) * (weight * weights / (weight + weights)))
 
-    Unlike scikit-learn's it runs in one thread, so that it is the same to the last bit each time, and says nothing
-    about points that coincide.
 
-    >>> points = np.array([[0.0], [0.0], [1.0], [4.0]])
-    >>> centers, inertia = weighted_means(points, np.array([1.0, 1.0, 2.0, 1.0]), 2, np.random.RandomState(0))
-    >>> np.sort(centers, axis=0).tolist(), inertia
-    ([[0.5], [4.0]], 0.2)
+NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)
+"""Times the number of features: what counts as 0 beside 1, where least squares is solved."""
+
+
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """Solves least squares with a penalty alpha·|w|² from the sums of a `Gram` query, in one step.
+
+    The iterate is the coefficients, the intercept and the rank of the matrix that was solved for. If that is singular
+    to working precision, the coefficients are those of the least norm.
     """
-    weights = weights / weights.sum()
-    centers, _ = kmeans_plusplus(points, number, sample_weight=weights, random_state=rng)
-    labels, before = nearest(points, centers), None
-    for _ in range(MOST_MOVES):
-        if before is not None and np.array_equal(labels, before):
-            break
-        shares = (labels == np.arange(number)[:, None]) * weights
-        mass = shares.sum(axis=1)
-        centers = np.where(mass[:, None] > 0.0, shares @ points / np.where(mass, mass, 1.0)[:, None], centers)
-        labels, before = nearest(points, centers), labels
-    apart = points - centers[labels]
-    return centers, float(weights @ np.einsum("ij,ij->i", apart, apart))
+
+    moments: Moments
+    alpha: float = 0.0
+    fit_intercept: bool = True
+
+    @property
+    def features(self) -> int:
+        """How many coefficients there are."""
+        return self.moments.width - 2
+
+    @property
+    def start(self) -> Array:
+        """Zeros."""
+        return np.zeros(self.features + 2)
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the coefficients, the intercept and the rank."""
+        normal = self.moments.normal(answer, self.fit_intercept)
+        solution = np.zeros(self.features + 2)
+        weights = solution[:-2]
+        weights[:], solution[-1] = _solved(normal, self.alpha)
+        if self.fit_intercept:
+            solution[-2] = normal.means[-1] - normal.means[:-1].dot(weights)
+        return solution
+
+
+def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
+    """Return coefficients, and the rank of the matrix that gives them.
+
+    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. Its
+    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If
+    that is negligible, eigenvectors take its place, without those whose eigenvalues are negligible beside the largest.
+    """
+    matrix, vector = normal.products[:-1, :-1], normal.products[:-1, -1]
+    features, negligible = len(vector), len(vector) * NEGLIGIBLE
+    diagonal = matrix.diagonal() + alpha
+    if diagonal.min() > 0.0:
+        inverse = 1.0 / np.sqrt(diagonal)
+        scaled = matrix * inverse
+        scaled *= inverse[:, None]
+        scaled.reshape(-1)[:: features + 1] = 1.0
+        factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
+        least = alpha / diagonal.max()
+        if not failed and (least > negligible or lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible):
+            return lapack.dpotrs(factor, vector * inverse, lower=1)[0] * inverse, features
+    values, vectors = np.linalg.eigh(matrix + alpha * np.eye(features), UPLO="U")
+    large = values > negligible * max(values[-1], 0.0)
+    return vectors[:, large] @ (vectors[:, large].T @ vector / values[large]), int(large.sum())

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression
+from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.preprocessing import BoundedScaler
 
 RANGE = (-4.0, 4.0)
@@ -30,6 +30,8 @@ CHECKED = [
     HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
     KMeans(radius=300.0),
     KMeans(3, low=-150, high=150, coupling="sequential"),
+    Ridge(),
+    Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
 ]
 
 

@@ -82,7 +82,6 @@ def compared(requests, estimator=KMeans, runs=400):
 def _lively(monkeypatch):
     """Of so few points every count would be taken for noise."""
     monkeypatch.setattr(Lloyd, "DEAD", 0.5)
-    monkeypatch.setattr(Lloyd, "STARTS", 1)
 
 
 @pytest.mark.parametrize("requests", [unlearn, stream])
