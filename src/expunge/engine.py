@@ -153,7 +153,10 @@ def _check_capacity(learner: Learner, count: int) -> None:
     unit, exact_to = learner.share.unit, getattr(learner.query, "exact_to", None)
     if unit is not None and exact_to is not None:
         if count > exact_to:
-            raise BadPlan(f"{count} records: this learner can sum {exact_to} exactly. Use fewer bits a number.")
+            raise BadPlan(
+                f"{count} records: this learner can sum {exact_to} exactly. Plan for more: replan() of an estimator, "
+                "or expected_records at its first fit; fewer bits a number of a query of your own."
+            )
     elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
         raise BadPlan(
             f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
@@ -263,7 +266,7 @@ def change(
 def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
     edit = records.let_in(learner.query, records.edit(learner.schedule, request, rng))
-    _check_capacity(learner, records.count + edit.added - edit.removed)
+    _check_capacity(learner, max(records.count + edit.added - edit.removed, edit.added + edit.removed))
     _refuse_staged(records)
     return edit
 

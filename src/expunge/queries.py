@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from expunge.columns import each
-from expunge.errors import BadPlan, BadRecords
+from expunge.errors import BadIterate, BadPlan, BadRecords
 from expunge.extents import Extent
 from expunge.grid import grid_unit, on_grid
 from expunge.losses import Loss
@@ -241,6 +241,7 @@ class GridGradient(Gradient):
         super().__post_init__()
         if not math.isfinite(self._steepest_kept):
             raise BadPlan("GridGradient needs a loss of bounded slope, or clip= to bound it.")
+        object.__setattr__(self, "clip", self._steepest_kept)  # `norms` must hold, whatever a loss says of itself
         object.__setattr__(self, "intercept", math.floor(self.intercept / self._feature_unit) * self._feature_unit)
 
     @property
@@ -295,6 +296,8 @@ class GridGradient(Gradient):
         self, parameters: Array, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
     ) -> Array:
         length = math.sqrt(parameters @ parameters)
+        if not math.isfinite(length):
+            raise BadIterate(f"parameters: they have norm {length:g}. Take smaller steps, or a bounded domain.")
         if length > 0.0:  # a product of both has 53 digits: none is lost
             digits = 52 - self.bits - math.ceil(math.log2(self.reach / self.feature_norm))
             parameters = on_grid(parameters, grid_unit(length, digits))
