@@ -26,10 +26,12 @@ from expunge.checks import Serve, serve_and_commit
 from expunge.coupling import KEPT, Decision, reflect, replay_probability
 from expunge.engine import change
 from expunge.learner import Learner
+from expunge.losses import Hinge
+from expunge.queries import GridGradient
 from expunge.records import Delete, Request, Total
 from expunge.schedules import Assignment
-from expunge.types import Array, Ints
-from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
+from expunge.types import Array, Batch, Ints
+from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,28 @@ def _observed(setting: reconcile.Setting, shift: Total) -> float:
     return float(shift.sum @ shift.sum) / setting.sigma**2
 
 
+class _Half(GridGradient):
+    """Norms of half the true size: the rows take up more than the budget."""
+
+    def norms(self, step: int, batch: Batch) -> Array:
+        return 0.5 * super().norms(step, batch)
+
+
+class _BeforeRounding(GridGradient):
+    """Norms of the slopes before they are rounded, which may make them longer."""
+
+    @property
+    def _longest_slopes(self) -> float:
+        return self._steepest_kept
+
+
+class _Unbridged(reconcile._BridgedNoise):
+    """After an adaptive replay all rows are drawn afresh, whatever was due."""
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        return super().row(step, None)
+
+
 @dataclass(frozen=True)
 class _Remembering(Scattered):
     """Records lie in order of arrival at first, and holes are filled from the end: the order tells who left."""
@@ -132,6 +156,13 @@ def controls() -> list[Control]:
     rule = GradientDescent(np.zeros(2), 0.5)
     switched = Learner(Everyone(4), Switch(), rule, Identity(), 1.0, "adaptive")
     everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))
+    columns = ALIGNED / 2.0, np.array([1.0, 1.0, 1.0, 1.0, -1.0, -1.0])
+    asked = (Delete([0, 3]),)
+    kinked: dict[str, Any] = {"loss": Hinge(), "size": 2}
+    descending = Case("descent", descent(1.0, "adaptive", 4, 1.0), asked, columns=columns)
+    halved = Case("half", descent(1.0, "adaptive", 4, 1.0, query=_Half(**kinked)), asked, columns=columns)
+    rough = _BeforeRounding(**kinked, bits=1, clip=0.8)
+    rounded = Case("rounded", descent(1.0, "adaptive", 4, 1.0, query=rough), asked, columns=columns)
     order = Case("order", learner(_Remembering(2), ROOT), (Delete([0, 1]),))
     return [
         Control("no coupling", scattered, {"reflect": _always_keep}),
@@ -139,6 +170,10 @@ def controls() -> list[Control]:
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
         Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
+        Control("a budget from the observed shifts of gradient descent", descending, {"allowance": _observed}),
+        Control("norms of half the size", halved, {}),
+        Control("norms taken before rounding", rounded, {}),
+        Control("an adaptive replay without the bridge", descending, {"_BridgedNoise": _Unbridged}),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),

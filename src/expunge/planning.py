@@ -361,8 +361,8 @@ def _check_together(given: dict[str, Any]) -> None:
         raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
     if given["horizon"] is not None and given["schedule"] in ("scattered", "everyone"):
         raise BadPlan(
-            f"horizon={given['horizon']} with schedule={given['schedule']!r}: there the number of steps is fixed, and ρ "
-            "holds for any number of records. Leave horizon out."
+            f"horizon={given['horizon']} with schedule={given['schedule']!r}: there the number of steps is fixed, "
+            "and ρ holds for any number of records. Leave horizon out."
         )
     if given["coupling"] == "sequential" and given["mechanism"] == "sqrt" and given["solver"] != "gradient_descent":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
