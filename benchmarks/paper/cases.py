@@ -135,6 +135,7 @@ def descent_cases() -> list[Case]:
             f"descent, rate {rate:g}, {coupling}, {name}",
             descent(rate, coupling),
             asked,
+            in_tests=coupling == "adaptive" or name.startswith(("bulk", "stream")),
             columns=(ROWS[:6], LABELS[:6]),
         )
         for rate in (1.0, 0.5)

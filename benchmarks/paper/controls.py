@@ -42,6 +42,8 @@ class Control:
     case: Case
     patches: dict[str, Any]
     serve: Serve = serve_and_commit
+    runs: int = 8_000
+    """How many runs, in a test, show it for certain."""
 
     @contextmanager
     def mistake(self) -> Iterator[None]:
@@ -158,11 +160,12 @@ def controls() -> list[Control]:
     everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))
     columns = ALIGNED / 2.0, np.array([1.0, 1.0, 1.0, 1.0, -1.0, -1.0])
     asked = (Delete([0, 3]),)
-    kinked: dict[str, Any] = {"loss": Hinge(), "size": 2}
+    kinked: dict[str, Any] = {"loss": Hinge()}
     descending = Case("descent", descent(1.0, "adaptive", 4, 1.0), asked, columns=columns)
-    halved = Case("half", descent(1.0, "adaptive", 4, 1.0, query=_Half(**kinked)), asked, columns=columns)
-    rough = _BeforeRounding(**kinked, bits=1, clip=0.8)
-    rounded = Case("rounded", descent(1.0, "adaptive", 4, 1.0, query=rough), asked, columns=columns)
+    bridged = Case("bridged", descent(1.0, "adaptive", 2, 1.2, **kinked), asked, columns=columns)
+    halved = Case("half", descent(1.0, "adaptive", 2, 1.2, query=_Half(**kinked, size=2)), asked, columns=columns)
+    rough = _BeforeRounding(**kinked, size=2, bits=1, clip=0.76)
+    rounded = Case("rounded", descent(1.0, "adaptive", 2, 1.0, query=rough), asked, columns=columns)
     order = Case("order", learner(_Remembering(2), ROOT), (Delete([0, 1]),))
     return [
         Control("no coupling", scattered, {"reflect": _always_keep}),
@@ -170,10 +173,10 @@ def controls() -> list[Control]:
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
         Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
-        Control("a budget from the observed shifts of gradient descent", descending, {"allowance": _observed}),
-        Control("norms of half the size", halved, {}),
-        Control("norms taken before rounding", rounded, {}),
-        Control("an adaptive replay without the bridge", descending, {"_BridgedNoise": _Unbridged}),
+        Control("a budget from the observed shifts of a descent", descending, {"allowance": _observed}, runs=2_500),
+        Control("norms of half the size", halved, {}, runs=2_500),
+        Control("norms taken before rounding", rounded, {}, runs=2_500),
+        Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),

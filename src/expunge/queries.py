@@ -244,29 +244,33 @@ class GridGradient(Gradient):
         object.__setattr__(self, "clip", self._steepest_kept)  # `norms` must hold, whatever a loss says of itself
         object.__setattr__(self, "intercept", math.floor(self.intercept / self._feature_unit) * self._feature_unit)
 
-    @property
+    @cached_property
     def _feature_unit(self) -> float:
         return grid_unit(self.feature_norm, self.bits)
 
-    @property
+    @cached_property
     def _slope_unit(self) -> float:
         return grid_unit(self._steepest_kept, self.bits)
 
-    @property
+    @cached_property
+    def _parameter_bits(self) -> int:
+        return 52 - self.bits - math.ceil(math.log2(self.reach / self.feature_norm))
+
+    @cached_property
     def _steepest_kept(self) -> float:
         return self.steepest if self.clip is None else min(self.clip, self.steepest)
 
-    @property
+    @cached_property
     def _longest_slopes(self) -> float:
         """The largest norm of a record's slopes, once they are rounded."""
         return self._steepest_kept + 0.5 * math.sqrt(self.loss.outputs) * self._slope_unit
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """The largest norm that a contribution can have."""
         return self.reach * self._longest_slopes
 
-    @property
+    @cached_property
     def exact_to(self) -> int:
         """How many records can be summed exactly."""
         return int(2.0**53 * self._feature_unit * self._slope_unit / self.bound)
@@ -299,8 +303,7 @@ class GridGradient(Gradient):
         if not math.isfinite(length):
             raise BadIterate(f"parameters: they have norm {length:g}. Take smaller steps, or a bounded domain.")
         if length > 0.0:  # a product of both has 53 digits: none is lost
-            digits = 52 - self.bits - math.ceil(math.log2(self.reach / self.feature_norm))
-            parameters = on_grid(parameters, grid_unit(length, digits))
+            parameters = on_grid(parameters, grid_unit(length, self._parameter_bits))
         return super()._slopes_at(parameters, features, targets, _at_once)
 
 

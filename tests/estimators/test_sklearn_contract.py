@@ -21,6 +21,7 @@ CHECKED = [
     LogisticRegression(n_components="auto"),
     LinearSVC(schedule="shuffled", mechanism="tree", coupling="sequential", feature_norm=20.0),
     LogisticRegression(epochs=5, selector="last"),
+    LogisticRegression(solver="gradient_descent"),
     LinearSVC(),
     LinearSVC(solver="frank_wolfe", domain="l1", epochs=10),
     LinearRegression(target_range=RANGE, feature_norm=4.0),
@@ -28,6 +29,7 @@ CHECKED = [
     LinearRegression(target_range=RANGE, feature_norm=4.0, n_components="auto"),
     HuberRegressor(target_range=RANGE, feature_norm=4.0),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
+    HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
 ]
 
 
