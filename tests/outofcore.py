@@ -3,7 +3,7 @@
 import numpy as np
 
 from expunge.errors import UnknownId
-from expunge.records import Delete, Insert, Located, Total, evaluate
+from expunge.records import Delete, Insert, Located, Total, Totals, evaluate
 from expunge.schedules import Entering
 
 
@@ -125,6 +125,9 @@ class FileRecords:
 
     def total(self, place, step, path, query, share):
         return evaluate(query, step, path, self.batch_at(place), share.unit)
+
+    def shifts(self, place, steps, path, query, share):
+        return Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])
 
     def shift(self, place, step, path, query, share):
         parts = [evaluate(query, step, path, (rows[:, :-1],), share.unit) for rows in self.blocks[place][1:]]

@@ -17,7 +17,7 @@ from expunge.mechanisms import Identity
 from expunge.memory import MemoryRecords
 from expunge.queries import ClusterMoments, GridGradient
 from expunge.records import evaluate
-from expunge.rows import Path
+from expunge.rows import ArrayRows, Path
 from expunge.rules import GradientDescent
 from expunge.schedules import Everyone
 
@@ -70,7 +70,7 @@ def test_a_gradient_is_at_most_as_long_as_said_and_close_to_the_true_one(loss):
     query = gradient(loss, feature_norm=2.0, clip=0.9)
     batch = query.prepare(labelled(loss, rng))
     assert np.linalg.norm(batch[0], axis=1).max() <= 2.0
-    said = query.norms(0, batch)
+    said = query.norms(batch)
     assert said.max() <= query.bound
     for scale in (0.1, 3.0, 50.0):
         path = Path(scale * rng.normal(size=query.size), None, 0)
@@ -167,7 +167,7 @@ def test_the_norm_of_a_point_is_the_same_in_every_cluster(half_widths):
     rng = np.random.default_rng(4)
     query = moments(extent=Extent(np.zeros(3), 2.0, half_widths))
     points = query.prepare((3 * rng.normal(size=(200, 3)),))[0]
-    said = query.norms(0, (points,))
+    said = query.norms((points,))
     assert said.max() <= query.bound * (1 + 1e-15)
     for _ in range(5):
         each = query.contributions(0, centers(query, rng), (points,))
@@ -196,3 +196,32 @@ def test_where_everyone_takes_part_other_queries_are_rounded_and_summed_a_part_a
     exact = [float(sum(Fraction(int(x * 2**20), 2**20) for x in column)) for column in X.T.tolist()]
     assert same_bits(total.sum, exact)
     assert total.evaluations == 101
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("dense", [True, False])
+def test_gradients_of_several_steps_at_once_are_those_of_each(loss, dense):
+    rng = np.random.default_rng(6)
+    query = gradient(loss)
+    batch = query.prepare(labelled(loss, rng, dense))
+    iterates = ArrayRows(rng.normal(size=(7, query.size)) * rng.choice([0.0, 1e-4, 1.0, 30.0], size=(7, 1)))
+    _check_along(query, Path(np.zeros(query.size), iterates, 7), batch, rng)
+
+
+def test_moments_of_several_steps_at_once_are_those_of_each():
+    rng = np.random.default_rng(7)
+    query = moments(centers=(5, 5, 4, 2, 2, 2))
+    points = query.prepare((rng.normal(size=(N, 3)),))
+    iterates = query.prepare((rng.normal(size=(6 * 5, 3)),))[0].reshape(6, 15)
+    _check_along(query, Path(iterates[0], ArrayRows(iterates), 6), points, rng)
+
+
+def _check_along(query, path, batch, rng):
+    weights = rng.choice([-1.0, 0.0, 1.0], size=(3, N))
+    steps = [0, 2, 5]
+    found = query.along(steps, path, batch, weights) + 0.0
+    for row, step, shares in zip(found, steps, weights, strict=True):
+        came, left = (
+            query.total(step, path.upto(step), tuple(column[shares == sign] for column in batch))[0] for sign in (1, -1)
+        )
+        assert same_bits(row, came - left + 0.0)

@@ -34,6 +34,7 @@ from expunge import (
     Scattered,
     Shuffled,
     change,
+    independent,
     learn,
     learn_with_outcome,
     reconcile,
@@ -106,7 +107,7 @@ def distance_from_normal(decide, shift=1.2, grid=300):
 
 @cache
 def p_value_in_the_engine(plan, decide):
-    with mock.patch.object(reconcile, "reflect", decide):
+    with mock.patch.object(reconcile, "reflect", decide), mock.patch.object(independent, "reflect", decide):
         return check_exact(plan, (PEOPLE,), ONE, runs=1500, seed=3).p_value
 
 
@@ -422,7 +423,8 @@ def test_the_theorem_on_linear_queries_lacks_the_number_of_rounds():
     one, thousand, million = (worst_case_rho(printed, Everyone(T), **each) for T in (1, 10**3, 10**6))
     assert one < rho < 1.5 * rho < thousand < 0.99 < million
     assert worst_case_rho(printed, Everyone(1), EACH, bound=1.0) > 0.99  # read literally: B, not B/n
-    for rounds in (1, 10**3, 10**6):
+    assert noise_for(rho, Everyone(1), **each) == 0.0  # a single sum can be added to, without a replay
+    for rounds in (2, 10**3, 10**6):
         ours = noise_for(rho, Everyone(rounds), **each)
         assert worst_case_rho(ours, Everyone(rounds), **each) == pytest.approx(rho)
         assert ours == pytest.approx(math.sqrt(rounds) / n / (2.0 * stats.norm.ppf(0.55)))

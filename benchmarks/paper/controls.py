@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 
+import expunge.independent as independent
 import expunge.reconcile as reconcile
 from expunge import (
     Everyone,
@@ -28,9 +29,10 @@ from expunge.engine import change
 from expunge.learner import Learner
 from expunge.losses import Hinge
 from expunge.queries import GridGradient
-from expunge.records import Delete, Request, Total
+from expunge.records import Delete, Request, Total, Totals
 from expunge.schedules import Assignment
 from expunge.types import Array, Batch, Ints
+from expunge.verdicts import Setting
 from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 
 
@@ -50,7 +52,9 @@ class Control:
         """Make the mistake for a while."""
         with ExitStack() as stack:
             for name, wrong in self.patches.items():
-                stack.enter_context(mock.patch.object(reconcile, name, wrong))
+                for module in (reconcile, independent):
+                    if hasattr(module, name):
+                        stack.enter_context(mock.patch.object(module, name, wrong))
             yield
 
 
@@ -113,16 +117,16 @@ class _Peeking(reconcile._Coins):
         return decision, replay_probability(distance)
 
 
-def _observed(setting: reconcile.Setting, shift: Total) -> float:
-    """A budget chosen from the shift that was seen."""
-    return float(shift.sum @ shift.sum) / setting.sigma**2
+def _observed(setting: Setting, shifts: Totals) -> Array:
+    """A budget chosen from the shifts that were seen."""
+    return np.asarray(np.einsum("ij,ij->i", shifts.sums, shifts.sums) / setting.sigma**2)
 
 
 class _Half(GridGradient):
     """Norms of half the true size: the rows take up more than the budget."""
 
-    def norms(self, step: int, batch: Batch) -> Array:
-        return 0.5 * super().norms(step, batch)
+    def norms(self, batch: Batch) -> Array:
+        return 0.5 * super().norms(batch)
 
 
 class _BeforeRounding(GridGradient):
@@ -133,7 +137,7 @@ class _BeforeRounding(GridGradient):
         return self._steepest_kept
 
 
-class _Unbridged(reconcile._BridgedNoise):
+class _Unbridged(independent._BridgedNoise):
     """After an adaptive replay all rows are drawn afresh, whatever was due."""
 
     def row(self, step: int, shift: Total | None) -> Array:
@@ -173,13 +177,13 @@ def controls() -> list[Control]:
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
         Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
-        Control("a budget from the observed shifts of a descent", descending, {"allowance": _observed}, runs=2_500),
+        Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
         Control("norms of half the size", halved, {}, runs=2_500),
         Control("norms taken before rounding", rounded, {}, runs=2_500),
         Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),
-        Control("a coupling chosen from the observed shift", everyone, {"allowance": _observed}),
+        Control("a coupling chosen from the observed shift", everyone, {"allowances": _observed}),
         Control("a schedule that remembers the order of deletion", order, {}),
     ]

@@ -22,7 +22,9 @@ from expunge.types import Array
 ClusterCoupling = Literal["adaptive", "sequential"]
 
 ROUNDS = 6
-"""How many rounds there are, if the user does not say; half of them explore."""
+"""How many rounds there are, if the user does not say."""
+EXPLORE = 3
+"""How many of them explore, if there are as many after them."""
 WEIGHT = 0.5
 """What stands beside a point to count it, as a share of the radius."""
 
@@ -138,7 +140,7 @@ def make_cluster_plan(
     check_positive("n_seeds", seeds, whole=True)
     if seeds < clusters:
         raise BadPlan(f"n_seeds={seeds}: give at least n_clusters={clusters}, better several times as many.")
-    explore = (rounds + 1) // 2
+    explore = min(EXPLORE, (rounds + 1) // 2)
     centers = (int(seeds),) * explore + (int(clusters),) * (rounds - explore)
     n = rounded_up(records)
     query = ClusterMoments(extent, centers, WEIGHT * extent.radius)

@@ -54,7 +54,7 @@ def reflect(shift: float, projection: float, rng: np.random.Generator) -> Decisi
 
 
 def pooled_projection(
-    shifts: Sequence[float], projections: Sequence[float], budget: float, rng: np.random.Generator
+    shifts: Sequence[float] | Array, projections: Sequence[float] | Array, budget: float, rng: np.random.Generator
 ) -> float:
     """Return S, standard normal whatever the path was, from all rows' projections and one fresh normal.
 

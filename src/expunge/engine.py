@@ -20,10 +20,11 @@ from expunge.errors import BadPlan, BadRecords
 from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
-from expunge.reconcile import RECONCILIATIONS, Setting, Verdict, expectation, noiseless, with_tail
+from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
 from expunge.records import Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
+from expunge.verdicts import Setting, Verdict
 from expunge.verification import Verification, verify
 
 T = TypeVar("T")
@@ -71,6 +72,12 @@ def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Records,
     try:
         ask = next(asking)
         while True:
+            if ask.steps is not None:
+                shifts = records.shifts(place(ask.step), ask.steps, ask.path, query, share)
+                tally.evaluations += int(shifts.evaluations.sum())
+                tally.above += int(shifts.above.sum())
+                ask = asking.send(Reply(None, None, shifts))
+                continue
             shift = total = None
             if ask.shift:
                 shift = records.shift(place(ask.step), ask.step, ask.path, query, share)

@@ -13,7 +13,7 @@ from expunge.preprocessing import row_norms, shortened
 from expunge.types import Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Extent:
     """A ball around ``center``, or a box that reaches ``half_widths`` from it; ``radius`` is how far either reaches."""
 
@@ -44,7 +44,16 @@ class Extent:
         lengths = self.radius * rng.random((number, 1)) ** (1.0 / features)
         return np.asarray(directions * (lengths / np.linalg.norm(directions, axis=1, keepdims=True)))
 
-    def __str__(self) -> str:
+    def _bits(self) -> tuple[Any, ...]:
+        return self.radius, self.center.tobytes(), None if self.half_widths is None else self.half_widths.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extent) and self._bits() == other._bits()
+
+    def __hash__(self) -> int:
+        return hash(self._bits())
+
+    def __repr__(self) -> str:
         if self.half_widths is None:
             return f"radius={self.radius:g}"
         return f"low={_brief(self.center - self.half_widths)} and high={_brief(self.center + self.half_widths)}"

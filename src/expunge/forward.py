@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from expunge.errors import BadIterate
-from expunge.records import Total
+from expunge.records import Total, Totals
 from expunge.rows import Path
 from expunge.types import Array
 
@@ -26,12 +26,16 @@ class Rule(Protocol):
 
 
 class Ask(NamedTuple):
-    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it."""
+    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it.
+
+    With ``steps``, all of one place, it asks only what the edit changes of each of them, along a path that is known.
+    """
 
     step: int
     path: Path
     total: bool
     shift: bool
+    steps: list[int] | None = None
 
 
 class Reply(NamedTuple):
@@ -39,6 +43,7 @@ class Reply(NamedTuple):
 
     total: Total | None
     shift: Total | None
+    shifts: Totals | None = None
 
 
 class Staged(NamedTuple):

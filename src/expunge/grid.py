@@ -18,7 +18,7 @@ def grid_unit(largest: float, bits: int) -> float:
     return float(2.0 ** (math.ceil(math.log2(largest)) - bits))
 
 
-def on_grid(numbers: Array, unit: float) -> Array:
+def on_grid(numbers: Array, unit: float | Array) -> Array:
     """Round towards zero to multiples of ``unit``, a power of two: norms do not grow, and sums are exact.
 
     >>> on_grid(np.array([0.8, -0.8]), 0.5).tolist()

@@ -15,9 +15,22 @@ from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hash_one, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns, once
 from expunge.patches import Patches
-from expunge.records import Delete, Insert, Located, Query, Replace, Request, Share, Total, check_named, evaluate
+from expunge.records import (
+    AT_ONCE,
+    Delete,
+    Insert,
+    Located,
+    Query,
+    Replace,
+    Request,
+    Share,
+    Total,
+    Totals,
+    check_named,
+    evaluate,
+)  # fmt: skip
 from expunge.rows import Path
-from expunge.schedules import Assignment, Entering, Schedule, joins
+from expunge.schedules import Assignment, Entering, Schedule, joins, joins_each
 from expunge.shelves import Shelves
 from expunge.types import AnyArray, Batch, Ints, Keys
 
@@ -448,7 +461,32 @@ class MemoryRecords:
         if share.rate < 1.0:
             batch = _joining(batch, rows[-1], step, share.rate)
         total = evaluate(query, step, path, batch, share.unit)
-        return total if norms is None else total._replace(reach=float(norms(step, batch).sum()))
+        return total if norms is None else total._replace(reach=float(norms(batch).sum()))
+
+    def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:
+        """Return the shifts of several steps that visit a place, along a path that goes beyond them."""
+        along, norms = getattr(query, "along", None), getattr(query, "norms", None)
+        if self._patches is None or along is None or norms is None:
+            return Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])
+        groups = self._patches.at(place)
+        signs = np.repeat([1.0, -1.0], [rows_in(rows[0]) if rows else 0 for rows in groups])
+        if not len(signs):
+            return Totals.of([Total(np.zeros(query.size), 0, 0, 0.0)] * len(steps))
+        rows = groups[0] or groups[1]
+        if all(groups):
+            rows = tuple([stack(parts) for parts in zip(*groups, strict=True)])
+        batch = rows[: self._width]
+        lengths, sums, joining, reach = norms(batch), [], [], []
+        at_once = max(1, AT_ONCE // (len(signs) * query.size))
+        for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
+            weights = np.tile(signs, (len(part), 1))
+            if share.rate < 1.0:
+                weights *= joins_each(rows[-1], part, share.rate)
+            sums.append(along(part, path, batch, weights) + 0.0)
+            joining.append(np.count_nonzero(weights, axis=1))
+            reach.append(np.abs(weights) @ lengths)
+        evaluations = np.concatenate(joining)
+        return Totals(np.concatenate(sums), evaluations, np.zeros_like(evaluations), np.concatenate(reach))
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from expunge.columns import each
-from expunge.errors import BadIterate, BadPlan, BadRecords
+from expunge.errors import BadPlan, BadRecords
 from expunge.extents import Extent
 from expunge.grid import grid_unit, on_grid
 from expunge.losses import Loss
@@ -253,10 +253,6 @@ class GridGradient(Gradient):
         return grid_unit(self._steepest_kept, self.bits)
 
     @cached_property
-    def _parameter_bits(self) -> int:
-        return 52 - self.bits - math.ceil(math.log2(self.reach / self.feature_norm))
-
-    @cached_property
     def _steepest_kept(self) -> float:
         return self.steepest if self.clip is None else min(self.clip, self.steepest)
 
@@ -275,7 +271,7 @@ class GridGradient(Gradient):
         """How many records can be summed exactly."""
         return int(2.0**53 * self._feature_unit * self._slope_unit / self.bound)
 
-    def norms(self, step: int, batch: Batch) -> Array:
+    def norms(self, batch: Batch) -> Array:
         """Return how long each record's contribution can be, on whatever path."""
         return np.asarray(np.hypot(row_norms(batch[0]), self.intercept) * self._longest_slopes)
 
@@ -299,12 +295,33 @@ class GridGradient(Gradient):
     def _slopes_at(
         self, parameters: Array, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
     ) -> Array:
-        length = math.sqrt(parameters @ parameters)
-        if not math.isfinite(length):
-            raise BadIterate(f"parameters: they have norm {length:g}. Take smaller steps, or a bounded domain.")
-        if length > 0.0:  # a product of both has 53 digits: none is lost
-            parameters = on_grid(parameters, grid_unit(length, self._parameter_bits))
-        return super()._slopes_at(parameters, features, targets, _at_once)
+        return super()._slopes_at(self._rounded(parameters), features, targets, _at_once)
+
+    def _rounded(self, parameters: Array) -> Array:
+        """Return parameters (several in rows) with so few digits that no score needs more than 53: none is lost."""
+        widest = math.sqrt(self.columns + 1) * self.reach / self.feature_norm
+        exponents = np.frexp(np.abs(parameters).max(axis=-1, keepdims=True))[1]
+        return on_grid(parameters, np.ldexp(1.0, exponents + self.bits + math.ceil(math.log2(widest)) - 52))
+
+    def along(self, steps: list[int], path: Path, batch: Batch, weights: Array) -> Array:
+        """Return weighted sums of the contributions to several steps, by two products for all of them."""
+        features, targets = batch
+        number, outputs = len(targets), self.loss.outputs
+        tables = self._rounded(path.rows(0, steps[-1] + 1)[steps]).reshape(len(steps), -1, outputs)
+        flat = tables.transpose(1, 0, 2).reshape(tables.shape[1], -1)  # a column for each step and output
+        scores = np.asarray(features @ flat[: self.columns])
+        if self.intercept:
+            scores = scores + self.intercept * flat[-1]
+        scores = scores.reshape(number, len(steps), outputs).transpose(1, 0, 2).reshape(len(steps) * number, outputs)
+        each = np.tile(targets, len(steps))
+        slopes = self._clipped(self.loss.derivative(scores[:, 0] if outputs == 1 else scores, each))
+        slopes = slopes.reshape(len(steps), number, outputs) * weights[:, :, None]
+        moved = np.asarray(features.T @ slopes.transpose(1, 0, 2).reshape(number, -1))
+        summed = np.empty_like(tables)
+        summed[:, : self.columns] = moved.reshape(self.columns, len(steps), outputs).transpose(1, 0, 2)
+        if self.intercept:
+            summed[:, -1] = self.intercept * slopes.sum(axis=1)
+        return summed.reshape(len(steps), self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,9 +394,21 @@ class ClusterMoments:
         """Move points into the extent, and to the grid."""
         return (on_grid(self.extent.inside(batch[0]), self.unit),)
 
-    def norms(self, step: int, batch: Batch) -> Array:
+    def norms(self, batch: Batch) -> Array:
         """Return how long each record's contribution is, on whatever path."""
-        return np.asarray(np.sqrt(row_norms(batch[0]) ** 2 + self.weight**2))
+        points = batch[0]
+        return np.sqrt(np.einsum("ij,ij->i", points, points) + self.weight**2)
+
+    def along(self, steps: list[int], path: Path, batch: Batch, weights: Array) -> Array:
+        """Return weighted sums of the contributions to several steps."""
+        points, width = batch[0], self.features + 1
+        iterates = path.rows(0, steps[-1] + 1)
+        tail = np.full((len(points), 1), self.weight)
+        summed = np.zeros((len(steps), self.most_centers, width))
+        for row, step, shares in zip(summed, steps, weights, strict=True):
+            labels = nearest(points, iterates[step].reshape(-1, self.features)[: self.centers[step]])
+            np.add.at(row, labels, shares[:, None] * np.concatenate([points, tail], axis=1))
+        return summed.reshape(len(steps), self.size)
 
     def nearest(self, step: int, path: Path, points: Array) -> Ints:
         """Return the number of each point's nearest centre (of several, the first)."""
@@ -399,7 +428,12 @@ class ClusterMoments:
         """Return the sum of the contributions, a block for each centre."""
         points = batch[0]
         labels, number = self.nearest(step, path, points), len(points)
-        summed = np.empty((self.most_centers, self.features + 1))
+        summed = np.zeros((self.most_centers, self.features + 1))
+        if number <= 16:
+            for point, label in zip(points, labels.tolist(), strict=True):
+                summed[label, :-1] += point
+                summed[label, -1] += self.weight
+            return summed.ravel(), 0
         one_hot = sparse.csc_array((np.ones(number), labels, np.arange(number + 1)), shape=(self.most_centers, number))
         summed[:, :-1] = one_hot @ points
         summed[:, -1] = self.weight * np.bincount(labels, minlength=self.most_centers)

@@ -7,104 +7,18 @@ stored path, ask what the edit changes, and toss the coins. Proofs: docs/guarant
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.coupling import KEPT, Bridge, Decision, pooled_projection, reflect, replay_probability
-from expunge.errors import BadContribution
+from expunge.coupling import KEPT, Decision, reflect, replay_probability
 from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
+from expunge.independent import adaptive, allowances, row_by_row
 from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
 from expunge.records import Total
-from expunge.rows import Path, Rows
 from expunge.types import Array, Ints
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a reconciliation works on: the stored rows, before the change."""
-
-    mechanism: Mechanism
-    sigma: float
-    bound: float
-    start: Array
-    sums: Rows
-    answers: Rows
-    iterates: Rows
-    touched: list[int]
-    """The steps whose records change, ascending, below the horizon."""
-    horizon: int
-    """Coins look at rows below this one only."""
-    exact_sums: bool
-    """Whether sums lie on a grid, so that a kept sum can be changed by adding."""
-    rng: np.random.Generator
-
-    def path_to(self, step: int) -> Path:
-        """Return the stored iterates that step ``step`` could see."""
-        return Path(self.start, self.iterates, step)
-
-    def noise(self, stop: int) -> Array:
-        """Return the stored noise N = a - R P, rows below ``stop``."""
-        return self.since(-1, stop)[0]
-
-    def since(self, base: int, stop: int, changed: Mapping[int, Array] | None = None) -> tuple[Array, Array]:
-        """Return the noise of the rows from ``base`` on, less that of row ``base``, and the sum of all below ``stop``.
-
-        The sum is counted from the answer of row ``base``, so that nothing before it is read; without noise it is then
-        the same to the last bit. A ``base`` of -1 is where all starts: noise and sum themselves. ``changed`` are sums
-        that are to take the place of the stored ones.
-        """
-        first = max(base, 0)
-        sums = self.sums[first:stop].copy()
-        for step, row in (changed or {}).items():
-            if first <= step < stop:
-                sums[step - first] = row
-        answers = self.answers[first:stop]
-        if not self.mechanism.prefix:
-            return answers - sums, np.zeros(sums.shape[1])
-        if base >= 0:
-            sums[0] = answers[0]
-        running = np.cumsum(sums, axis=0, out=sums)
-        return answers - running, running[-1].copy() if len(running) else np.zeros(sums.shape[1])
-
-    def ask(self, step: int) -> Ask:
-        """Ask for what the edit changes of a step along the stored path, and (if it must be) the new sum."""
-        return Ask(step, self.path_to(step), not self.exact_sums, True)
-
-    def only_adds(self, step: int) -> bool:
-        """Say whether, without noise, all that a change from this step on takes is to add to its sum."""
-        return self.sigma == 0.0 and self.exact_sums and step == self.horizon - 1
-
-
-@dataclass
-class Verdict:
-    """Which sums change while the path is kept, and from where on (and with which noise) it is replayed."""
-
-    sums: dict[int, Array] = field(default_factory=dict)
-    first: int | None = None
-    noise: NoiseSource | None = None
-    probabilities: list[float] = field(default_factory=list)
-    known: Array | None = None
-    """The new sum of the first replayed row, where it is known: its path is the old one, and sums lie on a grid."""
-
-    def keep(self, setting: Setting, step: int, reply: Reply) -> None:
-        """Take over the new sum of a step."""
-        assert reply.shift is not None
-        if reply.total is not None:
-            self.sums[step] = reply.total.sum
-        else:
-            self.sums[step] = setting.sums[step] + reply.shift.sum
-
-    def replay(self, setting: Setting, step: int, shift: Total | None, noise: NoiseSource) -> Verdict:
-        """Say that rows are replayed from a step on, which changes by ``shift``."""
-        self.first, self.noise = step, noise
-        if setting.exact_sums and shift is not None:
-            self.known = setting.sums[step] + shift.sum
-        return self
-
-
-Reconciliation = Generator[Ask, Reply, Verdict]
+from expunge.verdicts import Reconciliation, Setting, Verdict, changes
 
 
 def noiseless(setting: Setting) -> Reconciliation:
@@ -119,7 +33,7 @@ def noiseless(setting: Setting) -> Reconciliation:
         rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
         if reply.shift.sum.any() or rounded_otherwise:
             verdict.probabilities.append(0.0 if setting.only_adds(step) else 1.0)
-            return verdict.replay(setting, step, reply.shift, _SameNoise(np.zeros(len(reply.shift.sum))))
+            return verdict.replay(setting, step, reply.shift.sum, _SameNoise(np.zeros(len(reply.shift.sum))))
         verdict.keep(setting, step, reply)
     return verdict
 
@@ -285,7 +199,7 @@ def joint(setting: Setting) -> Reconciliation:
             later = setting.touched[position + 1 :]
             noise = coins.noise if coins.many else setting.noise(setting.horizon)
             source = _JointNoise(coins, noise, moved, step, frozenset(later))
-            return verdict.replay(setting, step, reply.shift, source)
+            return verdict.replay(setting, step, reply.shift.sum, source)
         verdict.keep(setting, step, reply)
     return verdict
 
@@ -315,6 +229,8 @@ class _JointNoise:
 
 def sequential(setting: Setting) -> Reconciliation:
     """Keep or reflect row by row; after the first reflection no more coins. (docs/guarantee.md#sequential)"""
+    if not setting.mechanism.prefix:
+        return (yield from row_by_row(setting))
     verdict = Verdict()
     mechanism, horizon = setting.mechanism, setting.horizon
     seen_by: dict[int, list[int]] = {}  # row -> the touched steps that it sees
@@ -341,7 +257,7 @@ def sequential(setting: Setting) -> Reconciliation:
         moves[row] = decision.move * shift
         if not decision.kept:
             source = GivenNoise(noise - mechanism.color(moves))
-            return verdict.replay(setting, row, reply.shift if row in shifts else None, source)
+            return verdict.replay(setting, row, shifts.get(row), source)
         if row in shifts:
             verdict.keep(setting, row, reply)
     return verdict
@@ -349,17 +265,15 @@ def sequential(setting: Setting) -> Reconciliation:
 
 def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]:
     """Return how likely a replay is, over all noise: exact if one step is touched, else an upper bound."""
-    mechanism, shifts, budget = setting.mechanism, {}, 0.0
-    for step in setting.touched:
-        reply = yield Ask(step, setting.path_to(step), False, True)
-        assert reply.shift is not None
-        shifts[step] = reply.shift.sum
-        if setting.sigma > 0.0:
-            budget += allowance(setting, reply.shift)
+    mechanism = setting.mechanism
+    if not setting.touched:
+        return 0.0
+    found = yield from changes(setting)
+    shifts = dict(zip(setting.touched, found.sums, strict=True))
     if setting.sigma == 0.0:
         return float(any(shift.any() for step, shift in shifts.items() if not setting.only_adds(step)))
     if coupling == "adaptive":
-        return replay_probability(math.sqrt(budget))
+        return replay_probability(math.sqrt(allowances(setting, found).sum()))
     distances: list[float] = []
     if coupling == "sequential":
         seen: dict[int, Array] = {}
@@ -374,80 +288,6 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
     for step, shift in shifts.items():
         distances.append(math.sqrt(shift @ shift) * mechanism.column(step, setting.horizon).norm / setting.sigma)
     return min(1.0, sum(replay_probability(distance) for distance in distances))
-
-
-def adaptive(setting: Setting) -> Reconciliation:
-    """Decide once for all rows, within a budget fixed beforehand. (docs/guarantee.md#adaptive)"""
-    verdict = Verdict()
-    shifts: list[float] = []
-    projections: list[float] = []
-    budget = 0.0
-    first: int | None = None
-    for step in setting.touched:
-        reply = yield setting.ask(step)
-        assert reply.shift is not None
-        _check_within(reply.shift, step)
-        verdict.keep(setting, step, reply)
-        if reply.shift.evaluations == 0:
-            continue
-        if first is None:
-            first, first_shift = step, reply.shift
-        budget += allowance(setting, reply.shift)
-        length = math.sqrt(reply.shift.sum @ reply.shift.sum)
-        if length > 0.0:
-            shifts.append(length / setting.sigma)
-            noise = setting.answers[step] - setting.sums[step]
-            projections.append(float(noise @ reply.shift.sum) / (setting.sigma * length))
-    if budget == 0.0:
-        return verdict
-    pooled = pooled_projection(shifts, projections, budget, setting.rng)
-    decision = reflect(math.sqrt(budget), pooled, setting.rng)
-    verdict.probabilities.append(replay_probability(math.sqrt(budget)))
-    if not decision.kept:
-        assert first is not None
-        verdict.sums = {step: row for step, row in verdict.sums.items() if step < first}
-        bridge = Bridge(-math.sqrt(budget) * pooled, budget)
-        return verdict.replay(setting, first, first_shift, _BridgedNoise(setting, frozenset(setting.touched), bridge))
-    return verdict
-
-
-def allowance(setting: Setting, shift: Total) -> float:
-    """Return how much of the squared shift one row may take up, on whatever path: it must not look at the shift."""
-    reach = shift.evaluations * setting.bound if shift.reach is None else shift.reach
-    return (reach / setting.sigma) ** 2
-
-
-def _check_within(shift: Total, step: int) -> None:
-    if shift.above:
-        raise BadContribution(
-            f"step {step}: {shift.above} contributions are above the query's bound, which the adaptive coupling "
-            "relies on. Clip contributions to the bound, declare a larger one, or use the sequential coupling."
-        )
-
-
-@dataclass
-class _BridgedNoise:
-    """The noise of an adaptive replay: fresh, but for the part along the shift, which adds up to what is due."""
-
-    setting: Setting
-    touched: frozenset[int]
-    bridge: Bridge
-
-    def wants_shift(self, step: int) -> bool:
-        return step in self.touched
-
-    def row(self, step: int, shift: Total | None) -> Array:
-        sigma, rng = self.setting.sigma, self.setting.rng
-        xi = sigma * rng.standard_normal(self.setting.sums.shape[1])
-        if shift is None:
-            return xi
-        _check_within(shift, step)
-        length = math.sqrt(shift.sum @ shift.sum)
-        if length > 0.0:
-            direction = shift.sum / length
-            x, self.bridge = self.bridge.cross(length / sigma, rng)
-            xi += (sigma * x - xi @ direction) * direction
-        return xi
 
 
 @dataclass

@@ -28,8 +28,10 @@ class Query(Protocol):
 
     With ``exact_to``, a number, it says that its contributions lie on a grid, and that both `contributions` and
     ``total`` are exact for up to so many records: then steps that visit everyone use ``total`` and round nothing.
-    With ``norms(step, batch)`` it says how long each record's contribution can be, on whatever path: at most
-    ``bound``, and where it is less, the adaptive coupling replays less often.
+    With ``norms(batch)`` it says how long each record's contribution can be, at any step and on whatever path: at most
+    ``bound``, and where it is less, the adaptive coupling replays less often. If it also has ``along(steps, path,
+    batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
+    record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
     """
 
     @property
@@ -52,6 +54,26 @@ class Total(NamedTuple):
     above: int
     reach: float | None = None
     """How long these contributions can be, one after the other, on whatever path (None: that many times the bound)."""
+
+
+class Totals(NamedTuple):
+    """Such sums of several steps: a row, or a number, for each."""
+
+    sums: Array
+    evaluations: Ints
+    above: Ints
+    reach: Array | None
+
+    @classmethod
+    def of(cls, each: list[Total]) -> Totals:
+        """Put single ones together."""
+        reach = [one.reach for one in each if one.reach is not None]
+        return cls(
+            np.stack([one.sum for one in each]),
+            np.array([one.evaluations for one in each]),
+            np.array([one.above for one in each]),
+            np.array(reach) if len(reach) == len(each) else None,
+        )
 
 
 AT_ONCE = 2**20
@@ -146,6 +168,12 @@ class Records(Protocol):
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
+
+    def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:
+        """Return the shifts of several steps that visit a place, along a path that goes beyond them.
+
+        ``Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])`` will do.
+        """
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready."""

@@ -192,6 +192,10 @@ class Path:
         assert self.staged is not None
         return np.asarray(self.staged[position - 1 - self.first])
 
+    def upto(self, step: int) -> Path:
+        """Return the stored iterates that a step could see."""
+        return Path(self.start, self.stored, step)
+
     def rows(self, first: int, stop: int) -> Array:
         """Return the iterates from ``path[first]`` to before ``path[stop]``, one a row."""
         begin, end = max(first - 1, 0), min(stop, len(self)) - 1

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from expunge.domains import Domain, Everywhere
 from expunge.grid import on_grid
@@ -93,12 +92,11 @@ class Lloyd:
 
     The first ``explore`` rounds have many more centres than clusters, as many as there are ``seeds``. A centre becomes
     the mean of its points if its noisy count stands out of the noise. Those that do not are dead, and split the ones
-    with the most points. Then the live centres, weighted by their noisy counts, are merged to ``clusters`` by k-means,
-    and the other rounds refine these: where one has moved by no more than the noise explains, it becomes the mean of
-    its estimates so far. All of this looks at noisy answers only, so it costs nothing.
+    with the most points. Then the live centres, weighted by their noisy counts, are merged to ``clusters``, the two
+    that it costs least at a time, and the other rounds refine these: where one has moved by no more than the noise
+    explains, it becomes the mean of its estimates so far. All of this looks at noisy answers only: it costs nothing.
 
-    ``sigma`` is the noise to be expected. ``seed`` decides in which directions centres are split, and where k-means
-    begins.
+    ``sigma`` is the noise to be expected. ``seed`` decides in which directions centres are split.
     """
 
     seeds: Array
@@ -116,7 +114,6 @@ class Lloyd:
     """How far from a centre its parts begin, as a share of the radius."""
     EXPLAINED: ClassVar[float] = 2.0
     """A centre that moves by more than this times the expected squared distance of two estimates has really moved."""
-    STARTS: ClassVar[int] = 10
 
     @property
     def start(self) -> Array:
@@ -171,11 +168,24 @@ class Lloyd:
         return np.asarray(np.repeat(means, parts, axis=0) + directions)
 
     def _merged(self, step: int, means: Array, counts: Array) -> Array:
+        """Return as many centres as clusters: again and again, the two that it costs least are put together (Ward)."""
         if len(means) <= self.clusters:
             return self._split(step, means, counts, self.clusters, 0.0)
-        merging = KMeans(self.clusters, n_init=self.STARTS, random_state=self.seed % 2**32)
-        centers: Array = merging.fit(means, sample_weight=counts).cluster_centers_
-        return centers
+        centers, weights = means.copy(), counts.copy()
+        costs = np.stack(
+            [_cost(center, weight, centers, weights) for center, weight in zip(centers, weights, strict=True)]
+        )
+        np.fill_diagonal(costs, np.inf)
+        for _ in range(len(means) - self.clusters):
+            one, other = divmod(int(np.argmin(costs)), len(means))
+            together = weights[one] + weights[other]
+            centers[one] += (centers[other] - centers[one]) * (weights[other] / together)
+            weights[one] = together
+            costs[other] = costs[:, other] = np.inf
+            anew = np.where(np.isinf(costs[one]), np.inf, _cost(centers[one], together, centers, weights))
+            costs[one] = costs[:, one] = anew
+            weights[other] = 0.0
+        return centers[weights > 0.0]
 
     def _refined(self, refined: int, before: Array, means: Array, counts: Array) -> Array:
         """Return means, averaged with those of the rounds before where these say the same."""
@@ -185,3 +195,9 @@ class Lloyd:
         expected = before.shape[1] * (self.sigma / counts) ** 2 * (1.0 + 1.0 / refined)
         same = apart <= self.EXPLAINED * expected
         return np.where(same[:, None], before + (means - before) / (refined + 1), means)
+
+
+def _cost(center: Array, weight: float, centers: Array, weights: Array) -> Array:
+    """Return by how much the sum of squared distances grows if a centre is put together with each of the others."""
+    apart = centers - center
+    return np.asarray(np.einsum("ij,ij->i", apart, apart) * (weight * weights / (weight + weights)))

@@ -82,7 +82,13 @@ class Entering:
 
 def joins(keys: Keys, step: int, rate: float) -> Mask:
     """Say which keys take part in a step: independently with probability ``rate``, the same at every call."""
-    return mix(keys + np.uint64((step * 0x9E3779B97F4A7C15) % 2**64)) < np.uint64(min(int(rate * 2.0**64), 2**64 - 1))
+    return joins_each(keys, [step], rate)[0]
+
+
+def joins_each(keys: Keys, steps: list[int], rate: float) -> Mask:
+    """Say the same for several steps, a row for each."""
+    offsets = np.array([(step * 0x9E3779B97F4A7C15) % 2**64 for step in steps], dtype=np.uint64)
+    return mix(keys + offsets[:, None]) < np.uint64(min(int(rate * 2.0**64), 2**64 - 1))
 
 
 def mix(x: Keys) -> Keys:

@@ -27,7 +27,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     Where points can lie must be declared, from what is publicly known: ``radius`` (around 0), or ``low`` and ``high``,
     a number or one for each column. Points outside count as the nearest point inside, with a warning. The smaller
     the region, the less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region;
-    they are merged to ``n_clusters``, which the last rounds refine. Every parameter: docs/estimators.md#k-means.
+    they are merged to ``n_clusters``, which the last rounds refine. Every parameter: docs/clustering.md.
 
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(center, 0.1, size=(100, 2)) for center in (-1, 0, 1)])
@@ -174,7 +174,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         )  # fmt: skip
 
     def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
-        return [("radius, low, high", str(before.extent), str(self.plan_.extent))]
+        return [("radius, low, high", before.extent, self.plan_.extent)]
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
