@@ -193,6 +193,21 @@ def test_the_first_replayed_sum_is_known_and_is_what_a_fresh_pass_gives(monkeypa
         assert evaluations[0] < evaluations[1]
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_a_large_request_is_looked_at_a_few_rounds_at_a_time(form, monkeypatch):
+    X, y = table(60, classes=3)
+    answers = []
+    for numbers in (10**6, 200, 1):
+        monkeypatch.setattr("expunge.memory.AT_ONCE", numbers)
+        model, _ = made("multinomial", rate=0.5, expected_records=64)
+        model.fit(form(X[:40]), y[:40]).unlearn(range(10))
+        model.insert(form(X[40:]), y[40:])
+        model.replace(form(X[:20]), y[:20], ids=range(15, 35))
+        assert_sound(model)
+        answers.append(model.transcript_.answers.copy())
+    np.testing.assert_allclose(answers[1:], [answers[0]] * 2, rtol=1e-9)
+
+
 # --- how often ---------------------------------------------------------------------------------------------
 
 
