@@ -120,6 +120,18 @@ def test_without_noise_the_state_after_a_deletion_is_the_fresh_one_bit_for_bit()
             assert np.array_equal(mine[:], theirs[:])
 
 
+@pytest.mark.parametrize("schedule", [Everyone(3), Scattered(4)], ids=["everyone", "scattered"])
+def test_without_noise_and_prefix_sums_answers_and_sums_are_one_table(schedule):
+    rng = np.random.default_rng(4)
+    learner, records = toy(schedule, Identity(), sigma=0.0), people(9)
+    transcript = learn(learner, records, rng)
+    assert transcript.answers is transcript.sums
+    unlearn(learner, records, transcript, [3, 8], rng=rng)
+    assert verify(learner, records, transcript).ok
+    noisy = learn(toy(schedule, Identity()), people(9), rng)
+    assert noisy.answers is not noisy.sums
+
+
 def test_a_kept_deletion_leaves_answers_iterates_and_model_as_they_are():
     rng = np.random.default_rng(5)
     learner, records = toy(sigma=50.0), people(40)

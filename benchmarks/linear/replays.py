@@ -5,7 +5,8 @@
 k-means and gradient descent with 5, 20 and 100 rounds, on records that contribute their full bound (the worst case)
 and on ordinary ones. σ is that of ρ with the adaptive coupling, for both couplings; a third line has the sequential one
 with the noise that it needs for ρ itself. Deletions are real: evaluations are counted, and given as a share of those
-that learning takes (the paper's relative unlearning complexity). About six minutes. Writes out/linear_replays.json.
+that learning takes (the paper's relative unlearning complexity). About ten minutes. Writes out/linear_replays.json
+and docs/images/linear-replays.png.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.progress import track
 from scipy import stats
 
@@ -94,6 +96,35 @@ def measure(name: str, worst: bool, rounds: int, coupling: str, own: bool, model
     }  # fmt: skip
 
 
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    panels = (("replays", "share of deletions that replay"), ("relative evaluations", "evaluations / learning's"))
+    for axes, (name, label) in zip(figure.subplots(1, 2), panels, strict=True):
+        for learner, marker in zip(LEARNERS, "os", strict=True):
+            for coupling, colour in (("adaptive", "C0"), ("sequential", "C3")):
+                mine = [
+                    row
+                    for row in rows
+                    if (row["learner"], row["coupling"], row["records"]) == (learner, coupling, "at the bound")
+                ]
+                axes.plot(
+                    [row["rounds"] for row in mine], [row[name] for row in mine], marker, color=colour, linestyle="-",
+                    label=f"{coupling}, {learner}",
+                )  # fmt: skip
+        across = np.geomspace(ROUNDS[0], ROUNDS[-1], 50)
+        if name == "replays":
+            axes.plot(across, np.minimum(1.0, np.sqrt(across) * RHO), ":", color="C3", label="√T·ρ")
+            axes.axhline(RHO, linestyle=":", color="C0", label="ρ")
+        axes.set_xscale("log")
+        axes.set_xticks(ROUNDS, [str(rounds) for rounds in ROUNDS])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("rounds T")
+        axes.set_ylabel(label)
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=200, help="models of each kind, 25 deletions from each")
@@ -108,6 +139,7 @@ def main() -> None:
     ]
     rows = [measure(*job, models, 1) for job in track(jobs, "settings")]
     (OUT / "linear_replays.json").write_text(json.dumps(rows, indent=1))
+    plot(rows, Path("docs/images/linear-replays.png"))
     print("| learner | records | T | coupling | σ | replays (99.9 %) | bound | ρ or √T·ρ | evaluations / learning's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:

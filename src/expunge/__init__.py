@@ -15,7 +15,7 @@ from expunge.engine import (
     unlearn,
     verify,
 )
-from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression
+from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.mechanisms import BinaryTree, Identity, SquareRoot
 from expunge.memory import MemoryRecords
 from expunge.pipelines import check_pipeline
@@ -31,6 +31,6 @@ __all__ = [
     "Arrival", "Ball", "BinaryTree", "Change", "Delete", "DualAveraging", "Everyone", "Everywhere", "FrankWolfe",
     "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "Learner",
     "LinearRegression", "LinearSVC", "LogisticRegression", "MemoryRecords", "Outcome", "PerRecord", "Plan",
-    "Replace", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
+    "Replace", "Ridge", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
     "insert", "learn", "learn_with_outcome", "replace", "unlearn", "verify",
 ]  # fmt: skip

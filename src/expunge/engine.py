@@ -17,7 +17,7 @@ import numpy as np
 
 from expunge.edits import Edit
 from expunge.errors import BadPlan, BadRecords
-from expunge.forward import Ask, GivenNoise, Reply, Staged, forward
+from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
@@ -130,12 +130,16 @@ def _take_all_steps(
     _check_capacity(learner, records.count)
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
-    noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
+    noise: NoiseSource = NoNoise()
+    if learner.sigma > 0.0:
+        noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
     path, prefix = Path(start, None, 0), learner.mechanism.prefix
     asking = forward(learner.rule, prefix, path, steps, size, np.zeros(size), noise, watch)
     staged = _serve(asking, learner, records, tally)
     _refuse_above_bound(learner, tally)
-    return Transcript(rows(staged.sums), rows(staged.answers), rows(staged.iterates), start, records)
+    sums = rows(staged.sums)
+    answers = sums if learner.silent else rows(staged.answers)
+    return Transcript(sums, answers, rows(staged.iterates), start, records)
 
 
 def learn(
@@ -161,8 +165,9 @@ def _check_capacity(learner: Learner, count: int) -> None:
     if unit is not None and exact_to is not None:
         if count > exact_to:
             raise BadPlan(
-                f"{count} records: this learner can sum {exact_to} exactly. Plan for more: replan() of an estimator, "
-                "or expected_records at its first fit; fewer bits a number of a query of your own."
+                f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
+                "replan(), or expected_records at its first fit; a query of your own: fewer bits a number), or, for a "
+                "replacement, make several requests."
             )
     elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
         raise BadPlan(
@@ -225,7 +230,8 @@ class Change:
                 table.resize(self.steps)
         if self.staged is not None:
             transcript.sums.write(self.staged.first, self.staged.sums)
-            transcript.answers.write(self.staged.first, self.staged.answers)
+            if transcript.answers is not transcript.sums:
+                transcript.answers.write(self.staged.first, self.staged.answers)
             transcript.iterates.write(self.staged.first, self.staged.iterates)
         if self.records.staged is self.edit:
             self.records.commit()
@@ -273,7 +279,8 @@ def change(
 def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
     edit = records.let_in(learner.query, records.edit(learner.schedule, request, rng))
-    _check_capacity(learner, max(records.count + edit.added - edit.removed, edit.added + edit.removed))
+    _check_capacity(learner, records.count + edit.added - edit.removed)
+    _check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
     _refuse_staged(records)
     return edit
 
@@ -372,7 +379,7 @@ def _decide(
         assert verdict.noise is not None
         path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
         if running is None:
-            running = setting.since(-1, verdict.first, verdict.sums)[1]
+            running = setting.since(-1, verdict.first, verdict.sums)[1] if prefix else np.zeros(0)
         asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch, verdict.known)
         staged = _serve(asking, learner, records, tally)
     outcome = Outcome(

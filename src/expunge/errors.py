@@ -45,6 +45,10 @@ class SizeWarning(UserWarning):
     """The number of records has left the range that the plan was made for."""
 
 
+class RankWarning(UserWarning):
+    """Records do not determine the coefficients of a least-squares model: those of the least norm were taken."""
+
+
 class ClippedWarning(UserWarning):
     """Points lie outside of what was declared, and count as the nearest point inside."""
 

@@ -64,8 +64,20 @@ class NoiseSource(Protocol):
     def wants_shift(self, step: int) -> bool:
         """Whether the noise of a step depends on what the edit changes there."""
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Total | None) -> Array | float:
         """Return the noise on the answer of a step; asked once for each step, in order."""
+
+
+class NoNoise:
+    """No noise at all."""
+
+    def wants_shift(self, step: int) -> bool:
+        """Return False: there is none."""
+        return False
+
+    def row(self, step: int, shift: Total | None) -> float:
+        """Return 0."""
+        return 0.0
 
 
 @dataclass
@@ -89,11 +101,13 @@ def forward(
 ) -> Forward:  # fmt: skip
     """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones.
 
-    ``known`` is the first row's own sum, if it need not be asked for.
+    ``known`` is the first row's own sum, if it need not be asked for. If answers are the sums, they are one array.
     """
     first = path.made
     start = rule.start
-    sums, answers = np.empty((steps - first, size)), np.empty((steps - first, size))
+    silent = isinstance(noise, NoNoise) and not prefix
+    sums = known[None] if known is not None and steps - first == 1 else np.empty((steps - first, size))
+    answers = sums if silent else np.empty((steps - first, size))
     iterates = np.empty((steps - first, *start.shape))
     path.staged = iterates
     for step in range(first, steps):
@@ -103,11 +117,13 @@ def forward(
             assert reply.total is not None
             sums[row] = reply.total.sum
         else:
-            sums[row], known = known, None
-        running = running + sums[row] if prefix else sums[row]
-        answer = running + noise.row(step, reply.shift)
-        answers[row] = answer
-        iterate = rule.step(step, path, answer)
+            if sums.base is not known:
+                sums[row] = known
+            known = None
+        if not silent:
+            running = running + sums[row] if prefix else sums[row]
+            answers[row] = running + noise.row(step, reply.shift)
+        iterate = rule.step(step, path, answers[row])
         if iterate.shape != start.shape or not np.isfinite(iterate).all():
             raise BadIterate(
                 f"step {step}: the rule returned an iterate of shape {iterate.shape} (it starts with {start.shape}) "

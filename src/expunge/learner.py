@@ -74,6 +74,11 @@ class Learner:
             unit = grid_unit(self.query.bound, self.schedule.bits)
         return Share(self.schedule.rate, unit)
 
+    @property
+    def silent(self) -> bool:
+        """Whether answers are the sums themselves: there is no noise, and nothing is summed over steps."""
+        return self.sigma == 0.0 and not self.mechanism.prefix
+
 
 @dataclass(frozen=True)
 class Transcript:
@@ -81,6 +86,7 @@ class Transcript:
 
     sums: Rows
     answers: Rows
+    """Of a learner whose answers are the sums (`Learner.silent`) the same table."""
     iterates: Rows
     start: Array
     """The iterate before the first step."""

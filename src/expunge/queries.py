@@ -16,6 +16,7 @@ from expunge.errors import BadPlan, BadRecords
 from expunge.extents import Extent
 from expunge.grid import grid_unit, on_grid
 from expunge.losses import Loss
+from expunge.moments import EXACT_TO, Moments
 from expunge.preprocessing import row_norms, shortened
 from expunge.rows import Path
 from expunge.types import AnyArray, Array, Batch, Ints
@@ -454,3 +455,79 @@ def nearest(points: Array, centers: Array, rows: int = 2048) -> Ints:
         scores -= half_norms
         np.argmax(scores, axis=1, out=labels[part])
     return labels
+
+
+@dataclass(frozen=True)
+class Gram:
+    """All that least squares needs: products of the features, the target and 1, two and two, summed without rounding.
+
+    Records are (features, target), each number within the bound of its column. It is rounded to 45 bits below it, and
+    a contribution is exact from there on; see `Moments`. Meant for one step that everyone meets, without noise.
+
+    >>> Gram(Moments((1.0, 1.0, 8.0))).columns
+    2
+    """
+
+    moments: Moments
+
+    @property
+    def columns(self) -> int:
+        """How many features a record has."""
+        return self.moments.width - 2
+
+    @property
+    def size(self) -> int:
+        """How many numbers a record contributes."""
+        return self.moments.size
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a contribution."""
+        return math.sqrt(self.size) * self.moments.largest
+
+    @property
+    def exact_to(self) -> int:
+        """How many records can be summed exactly."""
+        return EXACT_TO
+
+    def admit(self, batch: Batch) -> None:
+        """Refuse rows of the wrong width, and numbers beyond their bounds."""
+        features = batch[0]
+        if len(batch) != 2 or features.ndim != 2 or features.shape[1] != self.columns or batch[1].ndim != 1:
+            raise BadRecords(
+                f"records: expected features of {self.columns} columns and a target, got {features.shape}."
+            )
+        if features.shape[0] == 0:
+            return
+        *bounds, target_bound = self.moments.bounds
+        largest = _largest(features)
+        beyond = np.flatnonzero(~(largest <= bounds))
+        if len(beyond):
+            column = int(beyond[0])
+            raise BadRecords(
+                f"features: column {column} holds {largest[column]:.6g} (or its negative), beyond "
+                f"feature_bound={bounds[column]:g}. Declare a larger feature_bound for it, or scale it down."
+            )
+        highest = float(np.abs(batch[1]).max())
+        if not highest <= target_bound:
+            raise BadRecords(
+                f"targets: there is {highest:.6g} (or its negative), beyond target_bound={target_bound:g}. "
+                "Declare a larger target_bound, or scale targets down."
+            )
+
+    def contributions(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return the products of each record."""
+        return self.moments.each(batch)
+
+    def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
+        """Return their sum, by matrix products; none can be above the bound."""
+        return self.moments.total(batch), 0
+
+
+def _largest(features: Any) -> Array:
+    """Return the largest number of each column, in absolute value."""
+    if isinstance(features, np.ndarray):
+        return np.maximum(features.max(axis=0), -features.min(axis=0).astype(np.float64))
+    largest = np.zeros(features.shape[1])
+    np.maximum.at(largest, features.indices, np.abs(features.data))
+    return largest

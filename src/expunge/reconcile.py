@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from expunge.coupling import KEPT, Decision, reflect, replay_probability
-from expunge.forward import Ask, GivenNoise, NoiseSource, Reply
+from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply
 from expunge.independent import adaptive, allowances, row_by_row
 from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
 from expunge.records import Total
@@ -31,16 +31,16 @@ def noiseless(setting: Setting) -> Reconciliation:
         reply = yield setting.ask(step)
         assert reply.shift is not None
         rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
-        if reply.shift.sum.any() or rounded_otherwise:
-            verdict.probabilities.append(0.0 if setting.only_adds(step) else 1.0)
-            return verdict.replay(setting, step, reply.shift.sum, _SameNoise(np.zeros(len(reply.shift.sum))))
+        if (only_adds := setting.only_adds(step)) or reply.shift.sum.any() or rounded_otherwise:
+            verdict.probabilities.append(0.0 if only_adds else 1.0)
+            return verdict.replay(setting, step, reply.shift.sum, NoNoise())
         verdict.keep(setting, step, reply)
     return verdict
 
 
 @dataclass
 class _SameNoise:
-    """The same noise on every row that is recomputed: none at all, or that of the only one."""
+    """The noise of the only row that is recomputed."""
 
     noise: Array
 

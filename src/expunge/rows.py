@@ -33,11 +33,12 @@ class Rows(Protocol):
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _ODD = np.uint64(1)
-REMEMBERED = 2**18  # weights of so many positions are kept ready, two megabytes
+_BOTH = np.uint64(2**32 + 1)
+REMEMBERED = 2**17  # weights of so many numbers are kept ready, a megabyte
 
 
 def _weights(start: int, stop: int) -> Keys:
-    """Return a scrambled odd weight for each position, so that no flipped bit goes unnoticed."""
+    """Return a scrambled odd weight for each number, so that no flipped bit goes unnoticed."""
     if stop <= REMEMBERED:
         return _remembered()[start:stop]
     return _weights_anew(start, stop)
@@ -59,9 +60,16 @@ def _weights_anew(start: int, stop: int) -> Keys:
     return weights
 
 
-def _halves(block: Array) -> Keys:
-    """Return the 32-bit halves of all numbers: small enough that a weighted sum tells which bit of which changed."""
-    return np.ascontiguousarray(block).view(np.uint32).ravel().astype(np.uint64)
+def _words(block: Array) -> Keys:
+    """Return the bits of all numbers, the higher half added to the lower one.
+
+    So a bit of the higher half counts 2³² + 1 times as much as its fellow in the lower half: no bit counts for a
+    multiple of 2³², and a weighted sum tells which bit of which number changed.
+    """
+    bits = np.ascontiguousarray(block).view(np.uint64).ravel()
+    words = bits >> _HALF
+    words += bits
+    return words
 
 
 class ArrayRows:
@@ -81,7 +89,7 @@ class ArrayRows:
     def __init__(self, array: Array) -> None:
         self._buffer = self.array = np.ascontiguousarray(array)
         self._unfinished: tuple[int, Array, int] | None = None
-        self._checksum = self._sum(0, _halves(self.array))
+        self._checksum = self._sum(0, _words(self.array))
 
     def __getstate__(self) -> tuple[Array, int]:
         self._finish()
@@ -92,10 +100,11 @@ class ArrayRows:
         self._buffer = self.array = np.ascontiguousarray(self.array)
         self._unfinished = None
 
-    def _sum(self, start: int, halves: Keys) -> int:
-        """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``."""
-        first = 2 * start * self.array.shape[1]
-        return int(_weights(first, first + len(halves)) @ halves)
+    def _sum(self, start: int, words: Keys) -> int:
+        """Return the weighted sum, modulo 2^64, of a block that starts at row ``start``; uses up the words."""
+        first = start * self.array.shape[1]
+        words *= _weights(first, first + len(words))
+        return int(np.add.reduce(words))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,10 +125,11 @@ class ArrayRows:
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
         self._finish()
-        new = np.ascontiguousarray(block).view(np.uint32).ravel()
-        old = self.array[start : start + len(block)].view(np.uint32).ravel()
-        difference = np.subtract(new, old, dtype=np.uint64)
-        self._unfinished = (start, block, (self._checksum + self._sum(start, difference)) % 2**64)
+        words, before = _words(block), 0
+        if len(block) < len(self.array):
+            words -= _words(self.array[start : start + len(block)])
+            before = self._checksum
+        self._unfinished = (start, block, (before + self._sum(start, words)) % 2**64)
         self._finish()
 
     def _finish(self) -> None:
@@ -147,18 +157,18 @@ class ArrayRows:
 
     def damage(self) -> str | None:
         """Name the bit that was flipped, or say that more than one was."""
-        difference = (self._sum(0, _halves(self.array)) - self._checksum) % 2**64
+        difference = (self._sum(0, _words(self.array)) - self._checksum) % 2**64
         if difference == 0:
             return None
         bit = (difference & -difference).bit_length() - 1  # weights are odd
         mask = np.uint64(2 ** (64 - bit) - 1)
-        weights = _weights(0, 2 * self.array.size) & mask
-        for change in (difference >> bit, (-difference % 2**64) >> bit):
-            hit = np.flatnonzero(weights == np.uint64(change) & mask).tolist()
-            if len(hit) == 1 and bit < 32:
-                number, half = divmod(hit[0], 2)
-                row, column = divmod(number, self.array.shape[1])
-                return f"row {row}, column {column}: bit {bit + 32 * half} is flipped"
+        weights = _weights(0, self.array.size)
+        for half, times in ((0, _ODD), (1, _BOTH)):
+            for change in (difference >> bit, (-difference % 2**64) >> bit):
+                hit = np.flatnonzero((weights * times) & mask == np.uint64(change) & mask).tolist()
+                if len(hit) == 1 and bit < 32:
+                    row, column = divmod(hit[0], self.array.shape[1])
+                    return f"row {row}, column {column}: bit {bit + 32 * half} is flipped"
         return "more than one bit has changed"
 
 

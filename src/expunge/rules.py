@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import lapack
 
 from expunge.domains import Domain, Everywhere
 from expunge.grid import on_grid
+from expunge.moments import Moments, Normal
 from expunge.queries import ClusterMoments
 from expunge.rows import Path
 from expunge.types import Array
@@ -201,3 +203,64 @@ def _cost(center: Array, weight: float, centers: Array, weights: Array) -> Array
     """Return by how much the sum of squared distances grows if a centre is put together with each of the others."""
     apart = centers - center
     return np.asarray(np.einsum("ij,ij->i", apart, apart) * (weight * weights / (weight + weights)))
+
+
+NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)
+"""Times the number of features: what counts as 0 beside 1, where least squares is solved."""
+
+
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """Solves least squares with a penalty alpha·|w|² from the sums of a `Gram` query, in one step.
+
+    The iterate is the coefficients, the intercept and the rank of the matrix that was solved for. If that is singular
+    to working precision, the coefficients are those of the least norm.
+    """
+
+    moments: Moments
+    alpha: float = 0.0
+    fit_intercept: bool = True
+
+    @property
+    def features(self) -> int:
+        """How many coefficients there are."""
+        return self.moments.width - 2
+
+    @property
+    def start(self) -> Array:
+        """Zeros."""
+        return np.zeros(self.features + 2)
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the coefficients, the intercept and the rank."""
+        normal = self.moments.normal(answer, self.fit_intercept)
+        solution = np.zeros(self.features + 2)
+        weights = solution[:-2]
+        weights[:], solution[-1] = _solved(normal, self.alpha)
+        if self.fit_intercept:
+            solution[-2] = normal.means[-1] - normal.means[:-1].dot(weights)
+        return solution
+
+
+def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
+    """Return coefficients, and the rank of the matrix that gives them.
+
+    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. Its
+    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If
+    that is negligible, eigenvectors take its place, without those whose eigenvalues are negligible beside the largest.
+    """
+    matrix, vector = normal.products[:-1, :-1], normal.products[:-1, -1]
+    features, negligible = len(vector), len(vector) * NEGLIGIBLE
+    diagonal = matrix.diagonal() + alpha
+    if diagonal.min() > 0.0:
+        inverse = 1.0 / np.sqrt(diagonal)
+        scaled = matrix * inverse
+        scaled *= inverse[:, None]
+        scaled.reshape(-1)[:: features + 1] = 1.0
+        factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
+        least = alpha / diagonal.max()
+        if not failed and (least > negligible or lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible):
+            return lapack.dpotrs(factor, vector * inverse, lower=1)[0] * inverse, features
+    values, vectors = np.linalg.eigh(matrix + alpha * np.eye(features), UPLO="U")
+    large = values > negligible * max(values[-1], 0.0)
+    return vectors[:, large] @ (vectors[:, large].T @ vector / values[large]), int(large.sum())

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
+from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.preprocessing import BoundedScaler
 
 RANGE = (-4.0, 4.0)
@@ -30,6 +30,8 @@ CHECKED = [
     HuberRegressor(target_range=RANGE, feature_norm=4.0),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
+    Ridge(),
+    Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
 ]
 
 

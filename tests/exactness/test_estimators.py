@@ -11,10 +11,11 @@ import itertools
 import numpy as np
 import pytest
 
-from expunge.checks import _state, _state_names, check_exact, compare
+from expunge.checks import _state, _state_names, check_exact, compare, serve_and_commit
 from expunge.coupling import KEPT
-from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
+from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.records import Delete, Insert, Replace
+from expunge.rows import ArrayRows
 
 LEVEL = 0.01
 RNG = np.random.default_rng(12)
@@ -226,4 +227,62 @@ def test_coefficients_that_are_not_published_anew_are_caught(monkeypatch):
 
     monkeypatch.setattr(LogisticRegression, "_publish", once)
     report = compared({**CLASSES, "rho": 0.95}, [0, 2], runs=300)
+    assert report.p_value < 1e-6, report
+
+
+# --- without noise: exact to the last bit -----------------------------------------------------------------
+
+TARGETS = X[:, 2]
+CHANGES = {
+    "delete": (Delete([2]),),
+    "bulk": (Delete([0, 3, 5]),),
+    "insert": (Insert((X[6:8, :2], TARGETS[6:8]), subjects=[3, 9]),),
+    "replace": (Replace((X[6:7, :2], TARGETS[6:7]), [4]), Delete([1])),
+    "subject": (Delete(subjects=[0, 3]), Insert((X[8:, :2], TARGETS[8:]), subjects=[0])),
+}
+
+
+def check_ridge(requests, alpha=0.1, **more):
+    learner = Ridge(alpha).fit(X[:, :2], TARGETS).plan_.learner
+    small = X[:6, :2], TARGETS[:6]
+    return check_exact(learner, small, requests, subjects=SUBJECTS, runs=300, level=LEVEL, **more)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+@pytest.mark.parametrize("request_name", CHANGES)
+def test_ridge_after_requests_is_a_fresh_fit_wherever_records_lie(request_name, alpha):
+    report = check_ridge(CHANGES[request_name], alpha, seed=5)
+    assert report.passed, report
+
+
+def plain_subtraction(learner, records, transcript, request, rng):
+    """Serve a deletion by taking products in floating point, not rounded to the grid, off the sums."""
+    place = records.locate(request.ids)
+    row = [column[place.slots] for column in records.batch_at(0)]
+    numbers = np.column_stack([*row, [1.0]])
+    before = transcript.sums[0].copy()
+    serve_and_commit(learner, records, transcript, request, rng)
+    width = learner.query.moments.width
+    products = [numbers[0] * np.roll(numbers[0], -distance) for distance in range(width // 2 + 1)]
+    before[: width * (width // 2 + 1)] -= np.concatenate(products)
+    return with_sums(learner, records, transcript, before)
+
+
+def uncounted(learner, records, transcript, request, rng):
+    """Serve a deletion, but go on counting the record."""
+    serve_and_commit(learner, records, transcript, request, rng)
+    sums = transcript.sums[0].copy()
+    sums[learner.query.moments.width - 1] += 1.0
+    return with_sums(learner, records, transcript, sums)
+
+
+def with_sums(learner, records, transcript, sums):
+    iterate = learner.rule.step(0, transcript.path, sums)
+    tables = ArrayRows(sums[None]), ArrayRows(sums[None]), ArrayRows(iterate[None])
+    return records, type(transcript)(*tables, transcript.start, records)
+
+
+@pytest.mark.parametrize("serve", [plain_subtraction, uncounted], ids=lambda serve: serve.__name__)
+def test_sums_of_ridge_that_are_not_those_of_the_records_left_are_caught(serve):
+    report = check_ridge(CHANGES["delete"], serve=serve)
     assert report.p_value < 1e-6, report

@@ -61,6 +61,8 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
     """The names of a record's columns in a request."""
     PUBLISHED: ClassVar[tuple[str, ...]]
     """What the fitted model is known by."""
+    NOTHING: ClassVar[str] = "noise only"
+    """What training on no records gives."""
     plan_: Any
     random_state: Any = None
     expected_records: int | None = None
@@ -202,7 +204,7 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
             now = self._records.count
         if isinstance(prepared, Delete) and outcome.removed and now == 0:
             warn_caller(
-                "every record has been deleted: the model is now what training on nothing gives (noise only). "
+                f"every record has been deleted: the model is now what training on nothing gives ({self.NOTHING}). "
                 "Insert records, or fit anew."
             )
         elif before <= self.plan_.largest < now or now < self.plan_.size_class[0] <= before:
@@ -309,7 +311,7 @@ class SupervisedModel(ForgettingModel):
     """A model whose records are features and a target, and which has coefficients."""
 
     COLUMNS = ("X", "y")
-    PUBLISHED = ("coef_", "intercept_")
+    PUBLISHED: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
 
     def _encode_rows(self, X: Any) -> Any:
         """Return rows as records have them."""
@@ -318,6 +320,27 @@ class SupervisedModel(ForgettingModel):
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         """Return targets as the loss wants them."""
         raise NotImplementedError
+
+    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
+        """Check records, make a plan and learn."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Self:
+        """Learn from records, with an id each (without ids they are numbered 0, 1, 2, …).
+
+        ``subjects`` says whose record each is; by default each is its own.
+        """
+        with self._as_it_was():
+            self._fit(X, y, ids, subjects)
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> Self:
+        if "_keeper" in self.__dict__:
+            self.insert(X, y, ids, subjects)
+            return self
+        with self._as_it_was():
+            self._fit(X, y, ids, subjects, classes)
+        return self
 
     def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
         """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import is_regressor
@@ -118,15 +118,6 @@ class LinearModel(SupervisedModel):
 
     # --- requests ---
 
-    def fit(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Self:
-        """Learn from records, with an id each (without ids they are numbered 0, 1, 2, …).
-
-        ``subjects`` says whose record each is; by default each is its own.
-        """
-        with self._as_it_was():
-            self._fit(X, y, ids, subjects)
-        return self
-
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
         refuse_masked(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
@@ -138,14 +129,6 @@ class LinearModel(SupervisedModel):
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
             self._learn(columns, ids, subjects, rng)
-
-    def _partial_fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> Self:
-        if "_keeper" in self.__dict__:
-            self.insert(X, y, ids, subjects)
-            return self
-        with self._as_it_was():
-            self._fit(X, y, ids, subjects, classes)
-        return self
 
     def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
         if self._projection is not None and self.n_components == "auto":

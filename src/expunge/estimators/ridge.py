@@ -1,0 +1,199 @@
+"""Ridge regression that can forget: least squares from exact sums, without noise and without replays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import sklearn.linear_model
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expunge.columns import is_sparse
+from expunge.engine import Outcome
+from expunge.errors import BadPlan, BadRecords, RankWarning, warn_caller
+from expunge.estimators.base import ROWS, TABLE, SupervisedModel, refuse_masked
+from expunge.estimators.randomness import randomness
+from expunge.learner import Learner
+from expunge.mechanisms import Identity
+from expunge.moments import EXACT_TO, Moments
+from expunge.planning import check_positive
+from expunge.queries import Gram
+from expunge.records import Request
+from expunge.rules import NormalEquations
+from expunge.schedules import Everyone
+from expunge.types import AnyArray, Array
+
+
+@dataclass(frozen=True)
+class RidgePlan:
+    """Everything that is fixed before the records are seen: the penalty, and between which bounds numbers lie."""
+
+    alpha: float
+    fit_intercept: bool
+    feature_bounds: tuple[float, ...]
+    target_bound: float
+
+    @property
+    def features(self) -> int:
+        """How many columns there are."""
+        return len(self.feature_bounds)
+
+    @cached_property
+    def learner(self) -> Learner:
+        """What the engine runs."""
+        moments = Moments((*self.feature_bounds, self.target_bound))
+        rule = NormalEquations(moments, self.alpha, self.fit_intercept)
+        return Learner(Everyone(1), Gram(moments), rule, Identity(), selector="last")
+
+    @property
+    def largest(self) -> int:
+        """Up to how many records sums are exact; more are refused."""
+        return EXACT_TO
+
+    @property
+    def size_class(self) -> tuple[int, int]:
+        """From how few to how many records it is good for: all of them, down to none."""
+        return 0, self.largest
+
+    @property
+    def horizon(self) -> int:
+        """Up to how many records no deletion replays."""
+        return self.largest
+
+    @property
+    def records_per_subject(self) -> int:
+        """How many records a subject may have: as many as it likes."""
+        return self.largest
+
+    @property
+    def passes(self) -> float:
+        """How often a fit goes through the records."""
+        return 1.0
+
+
+class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
+    """Least squares with an L2 penalty, from which records can be deleted exactly, at once, and without noise.
+
+    It keeps sums of products of columns, which lose a record by one subtraction that rounds nothing, and solves for the
+    coefficients anew. They are scikit-learn's: ``alpha`` is the weight of |w|² beside the sum of squared residuals.
+    Numbers are read to 45 bits below ``feature_bound`` (one for all columns, or one for each) and ``target_bound``, and
+    refused beyond: docs/estimators.md#ridge.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> model = Ridge(alpha=0.0).fit(X, 5 + 3 * X[:, 0])
+    >>> outcome = model.unlearn([17, 18])
+    >>> model.coef_.round(6).tolist(), round(model.intercept_, 6), outcome.kept
+    ([3.0], 5.0, True)
+    """
+
+    PUBLISHED = ("coef_", "intercept_", "rank_")
+    NOTHING = "zeros"
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        feature_bound: float | Sequence[float] | AnyArray = 2.0**20,
+        target_bound: float = 2.0**20,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.feature_bound = feature_bound
+        self.target_bound = target_bound
+
+    @property
+    def rank_(self) -> int:
+        """How many directions of the coefficients the records and the penalty determine."""
+        return int(self._published[2])
+
+    def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: fit at the first call, and insert from then on."""
+        return self._partial_fit(X, y, ids, subjects)
+
+    def serve_request(self, prepared: Request) -> Outcome:
+        """Serve a request that `prepare_request` has returned; see there. Warns if the rank falls short thereby."""
+        self._check_fitted()
+        before = self.rank_
+        outcome = super().serve_request(prepared)
+        if self.rank_ < before and self.n_records_:
+            self._warn_of_rank()
+        return outcome
+
+    def predict(self, X: Any) -> Array:
+        """Return the prediction for each row."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, **ROWS)
+        weights, intercept, _ = self._published
+        return np.asarray(rows @ weights + intercept)
+
+    def to_sklearn(self) -> Any:
+        """Return the model alone, for serving: scikit-learn's own `Ridge`, with none of the records or the sums.
+
+        A copy cannot forget: make a new one after requests.
+        """
+        self._need_fit()
+        model = sklearn.linear_model.Ridge(self.plan_.alpha, fit_intercept=self.plan_.fit_intercept)
+        model.coef_, model.intercept_ = self.coef_.copy(), self.intercept_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        return model
+
+    # --- parts ---
+
+    def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
+        refuse_masked(X, y)
+        X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
+        self.plan_ = self._make_plan(X.shape[0], X.shape[1], None)
+        self._sparse = is_sparse(X)
+        with randomness(None, 0) as rng:
+            self._learn((X, self._encode_targets(y)), ids, subjects, rng)
+        if self.rank_ < self.plan_.features:
+            self._warn_of_rank()
+
+    def _make_plan(self, records: int, features: int, expected: int | None) -> RidgePlan:
+        check_positive("alpha", self.alpha, zero=True)
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise BadPlan(f"fit_intercept={self.fit_intercept!r}: give True or False.")
+        _check_bound("target_bound", self.target_bound)
+        given: Any = self.feature_bound
+        bounds = list(given) if np.ndim(given) == 1 else [given] * features
+        if len(bounds) != features:
+            raise BadPlan(f"feature_bound: {len(bounds)} for {features} columns; give one number for all, or one each.")
+        for bound in bounds:
+            _check_bound("feature_bound", bound)
+        return RidgePlan(
+            float(self.alpha), bool(self.fit_intercept), tuple(map(float, bounds)), float(self.target_bound)
+        )
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        if y.dtype.kind not in "biuf":
+            raise BadRecords(f"y: expected numbers, got {y.dtype}; convert them first.")
+        return y.astype(np.float64)
+
+    def _derive(self, model: Array) -> tuple[Array, float, int]:
+        return model[:-2].copy(), model.item(-2), int(model.item(-1))
+
+    def _warn_of_rank(self) -> None:
+        warn_caller(
+            f"rank {self.rank_} of {self.plan_.features}: {self.n_records_:,} records with alpha={self.plan_.alpha:g} "
+            "do not determine all coefficients, and those of the least norm were taken. Give a larger alpha, or leave "
+            "out columns that follow from others.",
+            RankWarning,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _check_bound(name: str, bound: Any) -> None:
+    check_positive(name, bound)
+    if not 1e-60 <= bound <= 1e60:
+        raise BadPlan(f"{name}={bound!r}: give a number from 1e-60 to 1e60.")
