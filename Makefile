@@ -41,6 +41,7 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/speed/estimators.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/linear/ridge.py
 	$(BIN)/python benchmarks/accuracy/scores.py
+	$(BIN)/python benchmarks/linear/descent.py
 	$(BIN)/python benchmarks/streams/accuracy.py
 	$(BIN)/python benchmarks/linear/kmeans.py
 	$(BIN)/python benchmarks/linear/replays.py

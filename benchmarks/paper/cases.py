@@ -23,7 +23,9 @@ from expunge import (
     Shuffled,
     SquareRoot,
 )
+from expunge.losses import Logistic, Loss
 from expunge.mechanisms import Mechanism
+from expunge.queries import GridGradient
 from expunge.records import Request
 from expunge.rows import Path
 from expunge.schedules import Schedule
@@ -99,6 +101,49 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
+LONG_AND_SHORT = np.array([1.0, 0.1, 0.7, 1.0, 0.3, 0.9, 0.2, 1.0])
+"""The norms of the records that gradient descent learns from: some contribute at most a tenth of the bound."""
+ROWS = DATA * (LONG_AND_SHORT / np.linalg.norm(DATA, axis=1))[:, None]
+LABELS = np.array([1.0, -1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0])
+
+
+def descent(
+    rate: float, coupling: str, rounds: int = 3, sigma: float = 0.6, loss: Loss | None = None, **more: Any
+) -> Learner:
+    """Return a learner by gradient descent, with exact sums and norms of its own for each record."""
+    query = more.pop("query", None) or GridGradient(loss or Logistic(), size=2, **more)
+    rule = GradientDescent(np.zeros(2), 0.9, penalty=0.1, momentum=0.5)
+    return Learner(Everyone(rounds, rate), query, rule, Identity(), sigma, coupling)
+
+
+def descent_cases() -> list[Case]:
+    """Return the problems of gradient descent: every kind of request, with records of different norms."""
+    new = ROWS[6:], LABELS[6:]
+    requests: dict[str, tuple[Request, ...]] = {
+        "deletion": (Delete([2]),),
+        "deletion of a short record": (Delete([1]),),
+        "bulk of long and short ones": (Delete([0, 1, 4]),),
+        "insertion": (Insert(new),),
+        "replacement of a long one by a short one": (Replace((new[0][:1], new[1][:1]), [3]),),
+        "stream": (
+            Delete([2]), Insert(new), Replace((ROWS[1:2], LABELS[1:2]), [0]), Delete([3, 6]),
+            Insert((ROWS[2:4], LABELS[2:4])), Delete([1]),
+        ),
+    }  # fmt: skip
+    return [
+        Case(
+            f"descent, rate {rate:g}, {coupling}, {name}",
+            descent(rate, coupling),
+            asked,
+            in_tests=coupling == "adaptive" or name.startswith(("bulk", "stream")),
+            columns=(ROWS[:6], LABELS[:6]),
+        )
+        for rate in (1.0, 0.5)
+        for coupling in ("adaptive", "sequential")
+        for name, asked in requests.items()
+    ]
+
+
 def cases() -> list[Case]:
     """Return all problems."""
     found = [Case("the paper, corrected", Learner.of_the_paper(Swirl(), DualAveraging(np.zeros(2), 0.6), 1.5), ONE)]
@@ -153,4 +198,4 @@ def cases() -> list[Case]:
         found.append(Case(f"{name}, identity, adaptive, bulk and insertion", each, BULK + ENTER))
     each = learner(SCHEDULES["sampled"], EACH, "sequential")
     found.append(Case("sampled, identity, sequential, stream of ten", each, STREAM))
-    return found
+    return found + descent_cases()

@@ -27,11 +27,13 @@ from expunge.checks import Serve, serve_and_commit
 from expunge.coupling import KEPT, Decision, reflect, replay_probability
 from expunge.engine import change
 from expunge.learner import Learner
-from expunge.records import Delete, Request, Totals
+from expunge.losses import Hinge
+from expunge.queries import GridGradient
+from expunge.records import Delete, Request, Total, Totals
 from expunge.schedules import Assignment
-from expunge.types import Array, Ints
+from expunge.types import Array, Batch, Ints
 from expunge.verdicts import Setting
-from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, learner
+from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Control:
     case: Case
     patches: dict[str, Any]
     serve: Serve = serve_and_commit
+    runs: int = 8_000
+    """How many runs, in a test, show it for certain."""
 
     @contextmanager
     def mistake(self) -> Iterator[None]:
@@ -118,6 +122,28 @@ def _observed(setting: Setting, shifts: Totals) -> Array:
     return np.asarray(np.einsum("ij,ij->i", shifts.sums, shifts.sums) / setting.sigma**2)
 
 
+class _Half(GridGradient):
+    """Norms of half the true size: the rows take up more than the budget."""
+
+    def norms(self, batch: Batch) -> Array:
+        return 0.5 * super().norms(batch)
+
+
+class _BeforeRounding(GridGradient):
+    """Norms of the slopes before they are rounded, which may make them longer."""
+
+    @property
+    def _longest_slopes(self) -> float:
+        return self._steepest_kept
+
+
+class _Unbridged(independent._BridgedNoise):
+    """After an adaptive replay all rows are drawn afresh, whatever was due."""
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        return super().row(step, None)
+
+
 @dataclass(frozen=True)
 class _Remembering(Scattered):
     """Records lie in order of arrival at first, and holes are filled from the end: the order tells who left."""
@@ -136,6 +162,14 @@ def controls() -> list[Control]:
     rule = GradientDescent(np.zeros(2), 0.5)
     switched = Learner(Everyone(4), Switch(), rule, Identity(), 1.0, "adaptive")
     everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))
+    columns = ALIGNED / 2.0, np.array([1.0, 1.0, 1.0, 1.0, -1.0, -1.0])
+    asked = (Delete([0, 3]),)
+    kinked: dict[str, Any] = {"loss": Hinge()}
+    descending = Case("descent", descent(1.0, "adaptive", 4, 1.0), asked, columns=columns)
+    bridged = Case("bridged", descent(1.0, "adaptive", 2, 1.2, **kinked), asked, columns=columns)
+    halved = Case("half", descent(1.0, "adaptive", 2, 1.2, query=_Half(**kinked, size=2)), asked, columns=columns)
+    rough = _BeforeRounding(**kinked, size=2, bits=1, clip=0.76)
+    rounded = Case("rounded", descent(1.0, "adaptive", 2, 1.0, query=rough), asked, columns=columns)
     order = Case("order", learner(_Remembering(2), ROOT), (Delete([0, 1]),))
     return [
         Control("no coupling", scattered, {"reflect": _always_keep}),
@@ -143,6 +177,10 @@ def controls() -> list[Control]:
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
         Control("a fresh fit when a replay fails", scattered, {}, fresh_fit),
+        Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
+        Control("norms of half the size", halved, {}, runs=2_500),
+        Control("norms taken before rounding", rounded, {}, runs=2_500),
+        Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),

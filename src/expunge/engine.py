@@ -165,8 +165,9 @@ def _check_capacity(learner: Learner, count: int) -> None:
     if unit is not None and exact_to is not None:
         if count > exact_to:
             raise BadPlan(
-                f"{count} records at once: this learner can sum {exact_to} exactly. Use fewer bits a number, or, for a "
-                "replacement, several requests."
+                f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
+                "replan(), or expected_records at its first fit; a query of your own: fewer bits a number), or, for a "
+                "replacement, make several requests."
             )
     elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
         raise BadPlan(

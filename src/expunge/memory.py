@@ -16,6 +16,7 @@ from expunge.index import HashIndex, hash_one, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns, once
 from expunge.patches import Patches
 from expunge.records import (
+    AT_ONCE,
     Delete,
     Insert,
     Located,
@@ -474,13 +475,18 @@ class MemoryRecords:
         rows = groups[0] or groups[1]
         if all(groups):
             rows = tuple([stack(parts) for parts in zip(*groups, strict=True)])
-        weights = np.tile(signs, (len(steps), 1))
-        if share.rate < 1.0:
-            weights *= joins_each(rows[-1], steps, share.rate)
-        batch, join = rows[: self._width], np.abs(weights)
-        evaluations = join.sum(axis=1).astype(np.int64)
-        sums = along(steps, path, batch, weights) + 0.0
-        return Totals(sums, evaluations, np.zeros_like(evaluations), join @ norms(batch))
+        batch = rows[: self._width]
+        lengths, sums, joining, reach = norms(batch), [], [], []
+        at_once = max(1, AT_ONCE // (len(signs) * query.size))
+        for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
+            weights = np.tile(signs, (len(part), 1))
+            if share.rate < 1.0:
+                weights *= joins_each(rows[-1], part, share.rate)
+            sums.append(along(part, path, batch, weights) + 0.0)
+            joining.append(np.count_nonzero(weights, axis=1))
+            reach.append(np.abs(weights) @ lengths)
+        evaluations = np.concatenate(joining)
+        return Totals(np.concatenate(sums), evaluations, np.zeros_like(evaluations), np.concatenate(reach))
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""

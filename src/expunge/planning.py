@@ -359,10 +359,10 @@ def _check_together(given: dict[str, Any]) -> None:
         raise BadPlan(f"steps={steps} and batch={batch}: give one of them; the other follows.")
     if epochs is not None and epochs > 1 and given["schedule"] != "scattered":
         raise BadPlan(f"epochs={epochs} needs schedule='scattered': there a record has one place in all epochs.")
-    if given["horizon"] is not None and given["schedule"] == "scattered":
+    if given["horizon"] is not None and given["schedule"] in ("scattered", "everyone"):
         raise BadPlan(
-            f"horizon={given['horizon']} with schedule='scattered': there the number of steps is fixed, and ρ holds "
-            "for any number of records. Leave horizon out."
+            f"horizon={given['horizon']} with schedule={given['schedule']!r}: there the number of steps is fixed, "
+            "and ρ holds for any number of records. Leave horizon out."
         )
     if given["coupling"] == "sequential" and given["mechanism"] == "sqrt" and given["solver"] != "gradient_descent":
         raise BadPlan("coupling='sequential' needs mechanism='tree': with 'sqrt' nearly every deletion would replay.")
@@ -505,6 +505,6 @@ def make_plan(
     return Plan(
         loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
-        intercept, None if clip is None else float(clip), float(alpha), records_per_subject, horizon, anytime,
+        query.intercept, None if clip is None else float(clip), float(alpha), records_per_subject, horizon, anytime,
         float(rate),
     )  # fmt: skip

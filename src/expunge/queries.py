@@ -242,31 +242,32 @@ class GridGradient(Gradient):
         super().__post_init__()
         if not math.isfinite(self._steepest_kept):
             raise BadPlan("GridGradient needs a loss of bounded slope, or clip= to bound it.")
+        object.__setattr__(self, "clip", self._steepest_kept)  # `norms` must hold, whatever a loss says of itself
         object.__setattr__(self, "intercept", math.floor(self.intercept / self._feature_unit) * self._feature_unit)
 
-    @property
+    @cached_property
     def _feature_unit(self) -> float:
         return grid_unit(self.feature_norm, self.bits)
 
-    @property
+    @cached_property
     def _slope_unit(self) -> float:
         return grid_unit(self._steepest_kept, self.bits)
 
-    @property
+    @cached_property
     def _steepest_kept(self) -> float:
         return self.steepest if self.clip is None else min(self.clip, self.steepest)
 
-    @property
+    @cached_property
     def _longest_slopes(self) -> float:
         """The largest norm of a record's slopes, once they are rounded."""
         return self._steepest_kept + 0.5 * math.sqrt(self.loss.outputs) * self._slope_unit
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """The largest norm that a contribution can have."""
         return self.reach * self._longest_slopes
 
-    @property
+    @cached_property
     def exact_to(self) -> int:
         """How many records can be summed exactly."""
         return int(2.0**53 * self._feature_unit * self._slope_unit / self.bound)

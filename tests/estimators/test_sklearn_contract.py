@@ -21,6 +21,7 @@ CHECKED = [
     LogisticRegression(n_components="auto"),
     LinearSVC(schedule="shuffled", mechanism="tree", coupling="sequential", feature_norm=20.0),
     LogisticRegression(epochs=5, selector="last"),
+    LogisticRegression(solver="gradient_descent"),
     LinearSVC(),
     LinearSVC(solver="frank_wolfe", domain="l1", epochs=10),
     LinearRegression(target_range=RANGE, feature_norm=4.0),
@@ -30,6 +31,7 @@ CHECKED = [
     HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
     KMeans(radius=300.0),
     KMeans(3, low=-150, high=150, coupling="sequential"),
+    HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
     Ridge(),
     Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
 ]

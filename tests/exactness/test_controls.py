@@ -10,7 +10,7 @@ from paper.controls import controls
 def test_the_mistake_is_caught(control):
     case = control.case
     with control.mistake():
-        report = check_exact(case.learner, case.columns, case.requests, runs=8_000, serve=control.serve)
+        report = check_exact(case.learner, case.columns, case.requests, runs=control.runs, serve=control.serve)
     assert report.p_value < 1e-6, report
 
 

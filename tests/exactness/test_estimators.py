@@ -173,7 +173,7 @@ CLASSES = {"classes": [0, 1]}
 @pytest.mark.parametrize(
     "given",
     [{"solver": "frank_wolfe", "mechanism": "tree"}, {"schedule": "shuffled", "steps": None, "batch": 1},
-     {"epochs": 2, "steps": 2, "alpha": 0.1}],
+     {"epochs": 2, "steps": 2, "alpha": 0.1}, {"solver": "gradient_descent", "steps": 3, "rate": 0.6}],
     ids=str,
 )  # fmt: skip
 def test_after_unlearn_everything_published_has_the_law_of_a_fit_without_the_record(given):
