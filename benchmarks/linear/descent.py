@@ -37,9 +37,10 @@ RESULTS = OUT / "descent.json"
 RHOS = {"a9a": (1.0, 0.2, 0.05, 0.01), "covtype": (1.0, 0.03, 0.01)}
 ROUNDS = {"a9a": (20, 50, 100, 200), "covtype": (20, 50, 100)}
 RATES = (1.0, 0.1, 0.01)
-DELETIONS = {"a9a": 200, "covtype": 100}
-DELETIONS_WITHOUT_NOISE = {"a9a": 4, "covtype": 2}
-SEEDS, CHANCES = 3, 200
+WITHOUT_NOISE = {"a9a": 10, "covtype": 4}
+"""How many deletions there are where each of them replays."""
+SEEDS, CHANCES, REPLAYS, FEWEST, MOST = 3, 200, 5, 100, 2000
+"""There are so many deletions that about so many replays are to be expected, within limits."""
 
 Row = dict[str, Any]
 
@@ -70,10 +71,12 @@ def measure(data: Dataset, given: Row) -> Row:
     scores = [100 * model.score(data.X_test, data.y_test) for model in models]
     model, plan = models[0], models[0].plan_
     fit, learning = float(np.median(seconds)), len(y) * plan.passes
-    order = np.random.default_rng(1).permutation(len(y))
+    order = np.random.default_rng(1).permutation(len(y))  # the same victims, and coins, for all
     chance = float(model.replay_probability(order[:CHANCES]).mean())
     model.unlearn(order[-1:])  # builds the index
-    number = (DELETIONS if plan.sigma else DELETIONS_WITHOUT_NOISE)[data.name]
+    number = WITHOUT_NOISE[data.name]
+    if plan.sigma > 0.0:
+        number = int(np.clip(REPLAYS / chance, FEWEST, MOST))
     costs, kept, evaluations = np.empty(number), np.empty(number, dtype=bool), np.empty(number)
     for j, victim in enumerate(order[:number]):
         costs[j], outcome = timed(partial(model.unlearn, victim))

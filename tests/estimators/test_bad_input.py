@@ -243,6 +243,7 @@ BAD = {
     "steps": [0, -1, 1.5, "many", True],
     "batch": [0, -1, 1.5, "many", True],
     "epochs": [0, -1, 1.5, "many", True],
+    "rate": [0.0, -0.1, 1.1, np.nan, "half", None, True, 0.5],
     "clip": [0.0, -1.0, np.nan, "hard", True],
     "alpha": [-1.0, np.nan, np.inf, "weak", None],
     "radius": [0.0, -1.0, np.nan, np.inf, "wide"],
