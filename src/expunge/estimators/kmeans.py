@@ -129,7 +129,9 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     @property
     def labels_(self) -> Ints:
         """The cluster of every live record, by ascending id (see `ids_`): without ids, in the order they came."""
-        return self._clusters(self._live())
+        self._need_fit()
+        with self._keeper.lock:  # points and centres of one state
+            return self._clusters(self._live())
 
     @property
     def ids_(self) -> AnyArray:
@@ -141,7 +143,9 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     @property
     def inertia_(self) -> float:
         """The sum of the squared distances of all live records to their centres."""
-        return self._inertia(self._live())
+        self._need_fit()
+        with self._keeper.lock:
+            return self._inertia(self._live())
 
     def predict(self, X: Any) -> Ints:
         """Return the cluster of each row, the nearest centre's; points outside the region count as on its edge."""
@@ -221,10 +225,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
 
     def _live(self) -> Array:
         """Return all live records, by ascending id."""
-        self._need_fit()
-        with self._keeper.lock:
-            points: Array = self._records.batch_at(0)[0]
-            return points[np.argsort(self._records.all_ids())]
+        points: Array = self._records.batch_at(0)[0]
+        return points[np.argsort(self._records.all_ids())]
 
     def _clusters(self, points: Array) -> Ints:
         return nearest(points, self._centers())
