@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from expunge.accounting import rho_for
-from expunge.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, SizeWarning, UnknownId
+from expunge.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NoiseWarning, SizeWarning, UnknownId
 from expunge.estimators import KMeans
 from expunge.preprocessing import BoundedScaler
 from expunge.records import Delete, Insert, Replace
@@ -31,6 +31,8 @@ from expunge.rows import Path
 from toys import interrupted, state
 
 CENTERS = np.array([[-1.0, -1.0], [1.0, -1.0], [0.0, 1.0]])
+
+pytestmark = pytest.mark.filterwarnings("ignore::expunge.errors.NoiseWarning")  # few points, so that tests are fast
 
 
 def blobs(count=300, seed=0, spread=0.1):
@@ -93,7 +95,7 @@ def test_all_that_it_says_about_points_agrees():
     assert np.array_equal(distances.argmin(axis=1), model.labels_)
     np.testing.assert_array_equal(make().fit_transform(X), distances)
     assert model.inertia_ == pytest.approx((distances.min(axis=1) ** 2).sum())
-    assert model.score(X) == -model.inertia_
+    assert model.score(X) == pytest.approx(-model.inertia_, rel=1e-5)
     direct = np.linalg.norm(X[:, None] - model.cluster_centers_, axis=2)
     np.testing.assert_allclose(distances, direct, atol=1e-6)
 
@@ -503,8 +505,36 @@ def test_points_outside_count_as_the_nearest_inside_and_leave_nothing_else(regio
         one.unlearn([3, 4, 5])
         assert_sound(one)
     assert state(model._records, model.transcript_) == state(twin._records, twin.transcript_)
-    assert np.array_equal(model.predict(X), twin.predict(inside))
-    np.testing.assert_array_equal(model.transform(X), twin.transform(inside))
+    plain = model.to_sklearn()  # new points are taken as they are
+    assert np.array_equal(model.predict(X), plain.predict(X))
+    np.testing.assert_allclose(model.transform(X), plain.transform(X), atol=1e-6)
+    assert model.score(X) == pytest.approx(plain.score(X))
+
+
+def test_noise_that_leaves_little_of_the_region_is_warned_of_from_what_was_declared():
+    good = KMeans(3, rho=0.5, radius=2.0, expected_records=100_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        good.fit(X)
+    expected = good.plan_.sigma * math.sqrt(2) / (2**17 / 3)
+    assert good.plan_.error == pytest.approx(expected)
+    for hopeless in ({"rho": 1e-5}, {"expected_records": 100}, {"rho": 0.1, "expected_records": 1000}):
+        with pytest.warns(NoiseWarning, match=r"noise puts a centre off by about .* of the region's radius"):
+            clone(good).set_params(**hopeless).fit(X)
+
+
+def test_a_column_that_cannot_be_seen_beside_others_is_warned_of():
+    with pytest.warns(UserWarning, match="low, high: column 1 can hardly be seen"):
+        KMeans(3, low=[-2, -2], high=[1e5, 2]).fit(X)
+
+
+def test_a_stream_may_begin_with_fewer_points_than_clusters():
+    model = KMeans(3, radius=2.0, expected_records=300, random_state=0).partial_fit(X[:1])
+    model.partial_fit(X[1:200]).partial_fit(X[200:], ids=np.arange(500, 600))
+    assert model.n_records_ == 300
+    assert model.ids_[-1] == 599
+    assert model.inertia_ < 10.0
+    assert_sound(model)
 
 
 def test_no_warning_for_points_on_the_edge():
@@ -573,16 +603,16 @@ def test_a_request_that_is_refused_changes_nothing(error, match, act):
     ("given", "match"),
     [
         ({"radius": None}, "^radius, low, high: declare where points can lie"),
-        ({"low": -2.0}, "^radius, low, high: declare"),
-        ({"low": -2.0, "high": 2.0}, "^radius, low, high: declare"),
-        ({"radius": None, "low": -2.0}, "^high=None: give a finite number"),
+        ({"low": -2.0}, "^radius, low, high: give radius, or low and high, but not both"),
+        ({"low": -2.0, "high": 2.0}, "^radius, low, high: give radius, or low and high, but not both"),
+        ({"radius": None, "low": -2.0}, "^radius, low, high: declare"),
         ({"radius": None, "low": 2.0, "high": -2.0}, "^low, high: column 0 has low=2, high=-2; low must be lower"),
         ({"radius": None, "low": [-2, 2], "high": 2.0}, "^low, high: column 1 has low=2, high=2"),
         ({"radius": None, "low": [-2, -2, -2], "high": 2.0}, "^low=.* one for each of the 2 columns"),
         ({"radius": None, "low": "a", "high": 2.0}, "^low='a': give a finite number"),
         ({"radius": None, "low": 0.0, "high": 1e-200}, "^low, high: too close"),
-        ({"radius": 0.0}, "^radius=0.0: give a finite number above 0"),
-        ({"radius": np.inf}, "^radius=inf: give a finite number above 0"),
+        ({"radius": 0.0}, "^radius=0.0: give a number above 0"),
+        ({"radius": np.inf}, "^radius=inf: give a number above 0"),
         ({"radius": "2"}, "^radius='2': give a number"),
         ({"n_clusters": 0}, "^n_clusters=0: give a whole number above 0"),
         ({"n_clusters": 2.5}, "^n_clusters=2.5: give a whole number above 0"),

@@ -14,6 +14,8 @@ from expunge.estimators import KMeans
 from expunge.rules import Lloyd
 from paper.cluster_cases import POINTS, cluster_cases, cluster_controls
 
+pytestmark = pytest.mark.filterwarnings("ignore::expunge.errors.NoiseWarning")
+
 LEVEL = 0.01
 TESTED = [case for case in cluster_cases() if case.in_tests]
 
