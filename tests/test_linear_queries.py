@@ -1,6 +1,7 @@
 """Rounds that visit everyone: what a deletion costs there, and that short cuts change nothing."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -9,9 +10,11 @@ from scipy import stats
 
 from expunge import Delete, Everyone, GradientDescent, Identity, Insert, Learner, MemoryRecords, PerRecord, Replace
 from expunge.engine import chance_of_replay, change, learn, learn_with_outcome, verify
+from expunge.errors import BadContribution
 from expunge.extents import Extent
 from expunge.losses import Logistic, Multinomial
 from expunge.queries import ClusterMoments, GridGradient
+from expunge.rows import Path
 from expunge.rules import Lloyd
 from expunge.schedules import joins, joins_each
 
@@ -179,3 +182,47 @@ def test_learning_counts_an_evaluation_for_each_record_and_round():
     learner = clusters(5)
     records = MemoryRecords((points(np.random.default_rng(13)),))
     assert learn_with_outcome(learner, records, np.random.default_rng(0))[1].evaluations == 5 * N
+
+
+@dataclass(frozen=True)
+class Loose:
+    """A query of one's own: contributions off the grid, norms as they are told."""
+
+    told: float = 1.0
+    size: int = 2
+    bound: float = 10.0
+
+    def contributions(self, step, path, batch):
+        return batch[0] * np.cos(path[-1].sum() + batch[0][:, :1])
+
+    def norms(self, batch):
+        return self.told * np.linalg.norm(batch[0], axis=1)
+
+    def along(self, steps, path, batch, weights):
+        return np.stack([w @ self.contributions(s, path.upto(s), batch) for s, w in zip(steps, weights, strict=True)])
+
+
+def test_only_exact_queries_are_looked_at_in_all_rounds_at_once():
+    learner = Learner(Everyone(3), Loose(), GradientDescent(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
+    records, transcript, coins = learned(learner, (points(np.random.default_rng(14)),))
+    change(learner, records, transcript, Delete([3]), coins).commit()
+    assert verify(learner, records, transcript).ok
+
+
+def test_norms_that_are_too_small_are_refused_before_the_coin():
+    learner = Learner(Everyone(3), Loose(0.1), GradientDescent(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
+    records, transcript, coins = learned(learner, (points(np.random.default_rng(14)),))
+    before = bits(transcript)
+    with pytest.raises(BadContribution, match=r"longer than the query's norms\(\) say"):
+        change(learner, records, transcript, Delete([3]), coins)
+    assert bits(transcript) == before
+    assert verify(learner, records, transcript).ok
+
+
+def test_tiny_parameters_are_rounded_to_zero_and_a_small_intercept_stays_one():
+    query = GridGradient(Logistic(), size=4, intercept=0.2, bits=1)
+    assert query.columns == 3
+    assert query.intercept > 0.0
+    path = Path(np.full(4, 1e-318), None, 0)
+    batch = query.prepare((np.eye(3), np.array([1.0, -1.0, 1.0])))
+    assert np.isfinite(query.total(0, path, batch)[0]).all()

@@ -14,7 +14,7 @@ from expunge.errors import BadPlan
 from expunge.extents import Extent, declared_extent
 from expunge.learner import Learner
 from expunge.mechanisms import Identity
-from expunge.planning import SIZE_CLASS, automatic_rho, check_one_of, check_positive, check_rho, rounded_up
+from expunge.planning import SIZE_CLASS, Sized, automatic_rho, check_one_of, check_positive, check_rho, rounded_up
 from expunge.queries import ClusterMoments
 from expunge.rules import Lloyd
 from expunge.schedules import Everyone
@@ -31,7 +31,7 @@ WEIGHT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterPlan:
+class ClusterPlan(Sized):
     """Everything that is fixed before the records are seen.
 
     ``records`` is the number that was planned for, a power of two; ``centers`` how many centres each round has;

@@ -17,6 +17,12 @@ from expunge.records import Total, Totals
 from expunge.types import Array
 from expunge.verdicts import Reconciliation, Setting, Verdict, changes
 
+ROUNDING = 1.0 + 1e-9
+TOO_LONG = (
+    "a contribution is longer than the query's norms() say, which the adaptive coupling relies on. Return the largest "
+    "norm that each can have, on whatever path, or leave norms() out."
+)
+
 
 def row_by_row(setting: Setting) -> Reconciliation:
     """Keep or reflect each row by itself; after the first reflection no more coins."""
@@ -47,6 +53,8 @@ def adaptive(setting: Setting) -> Reconciliation:
     if budget == 0.0:
         return verdict
     distances, projections = _whitened(setting, shifts)
+    if (distances**2 > allowances(setting, shifts) * ROUNDING).any():
+        raise BadContribution(TOO_LONG)
     pooled = pooled_projection(distances, projections, budget, setting.rng)
     decision = reflect(math.sqrt(budget), pooled, setting.rng)
     verdict.probabilities.append(replay_probability(math.sqrt(budget)))
@@ -101,6 +109,8 @@ class _BridgedNoise:
             return xi
         _check_within(shift.above)
         length = math.sqrt(shift.sum @ shift.sum)
+        if shift.reach is not None and length > shift.reach * ROUNDING:
+            raise BadContribution(TOO_LONG)
         if length > 0.0:
             direction = shift.sum / length
             x, self.bridge = self.bridge.cross(length / sigma, rng)

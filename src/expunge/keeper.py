@@ -86,9 +86,10 @@ class Keeper:
         except ExpungeError as error:
             error.refused = self._pending is None
             raise
-        if self.begun is not None and self._pending is None:
-            self.begun += 1
+        anew = self._pending is None
         self._pending = request, state
+        if self.begun is not None and anew:
+            self.begun += 1
         self._decided = decide_on(self.learner, self.records, self.transcript, edit, rng)
         return self._finish(self._decided, publish)
 

@@ -466,7 +466,7 @@ class MemoryRecords:
     def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:
         """Return the shifts of several steps that visit a place, along a path that goes beyond them."""
         along, norms = getattr(query, "along", None), getattr(query, "norms", None)
-        if self._patches is None or along is None or norms is None:
+        if self._patches is None or along is None or norms is None or not hasattr(query, "exact_to"):
             return Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])
         groups = self._patches.at(place)
         signs = np.repeat([1.0, -1.0], [rows_in(rows[0]) if rows else 0 for rows in groups])

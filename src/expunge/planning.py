@@ -51,8 +51,26 @@ SIZE_CLASS = 4
 """A plan is for numbers of records up to this factor above and below the one that was planned for."""
 
 
+class Sized:
+    """A plan that is good for some numbers of records."""
+
+    @property
+    def size_class(self) -> tuple[int, int]:
+        """From how few to how many records the plan is good for."""
+        raise NotImplementedError
+
+    @property
+    def largest(self) -> int:
+        """Up to how many records all of it holds."""
+        raise NotImplementedError
+
+    def covers(self, records: int) -> bool:
+        """Say whether the plan is good for a number of records."""
+        return self.size_class[0] <= records <= self.largest
+
+
 @dataclass(frozen=True)
-class Plan:
+class Plan(Sized):
     """Everything that is fixed before the records are seen.
 
     ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
@@ -99,10 +117,6 @@ class Plan:
     def largest(self) -> int:
         """Up to how many records all of it holds: step sizes, noise and ρ."""
         return min(self.size_class[1], self.horizon)
-
-    def covers(self, records: int) -> bool:
-        """Say whether the plan is good for a number of records."""
-        return self.size_class[0] <= records <= self.largest
 
     @property
     def passes(self) -> float:

@@ -243,7 +243,9 @@ class GridGradient(Gradient):
         if not math.isfinite(self._steepest_kept):
             raise BadPlan("GridGradient needs a loss of bounded slope, or clip= to bound it.")
         object.__setattr__(self, "clip", self._steepest_kept)  # `norms` must hold, whatever a loss says of itself
-        object.__setattr__(self, "intercept", math.floor(self.intercept / self._feature_unit) * self._feature_unit)
+        if self.intercept:
+            units = max(1, math.floor(self.intercept / self._feature_unit))
+            object.__setattr__(self, "intercept", units * self._feature_unit)
 
     @cached_property
     def _feature_unit(self) -> float:
@@ -302,7 +304,9 @@ class GridGradient(Gradient):
         """Return parameters (several in rows) with so few digits that no score needs more than 53: none is lost."""
         widest = math.sqrt(self.columns + 1) * self.reach / self.feature_norm
         exponents = np.frexp(np.abs(parameters).max(axis=-1, keepdims=True))[1]
-        return on_grid(parameters, np.ldexp(1.0, exponents + self.bits + math.ceil(math.log2(widest)) - 52))
+        return on_grid(
+            parameters, np.ldexp(1.0, np.maximum(exponents + self.bits + math.ceil(math.log2(widest)) - 52, -1000))
+        )
 
     def along(self, steps: list[int], path: Path, batch: Batch, weights: Array) -> Array:
         """Return weighted sums of the contributions to several steps, by two products for all of them."""
@@ -500,7 +504,7 @@ class Gram:
         if features.shape[0] == 0:
             return
         *bounds, target_bound = self.moments.bounds
-        largest = _largest(features)
+        largest = largest_of(features)
         beyond = np.flatnonzero(~(largest <= bounds))
         if len(beyond):
             column = int(beyond[0])
@@ -524,10 +528,10 @@ class Gram:
         return self.moments.total(batch), 0
 
 
-def _largest(features: Any) -> Array:
+def largest_of(features: Any) -> Array:
     """Return the largest number of each column, in absolute value."""
     if isinstance(features, np.ndarray):
-        return np.maximum(features.max(axis=0), -features.min(axis=0).astype(np.float64))
-    largest = np.zeros(features.shape[1])
-    np.maximum.at(largest, features.indices, np.abs(features.data))
+        return np.maximum(features.max(axis=0, initial=0.0), -features.min(axis=0, initial=0.0).astype(np.float64))
+    largest, rows = np.zeros(features.shape[1]), features.tocsr()
+    np.maximum.at(largest, rows.indices, np.abs(rows.data))
     return largest

@@ -29,7 +29,7 @@ class Query(Protocol):
     With ``exact_to``, a number, it says that its contributions lie on a grid, and that both `contributions` and
     ``total`` are exact for up to so many records: then steps that visit everyone use ``total`` and round nothing.
     With ``norms(batch)`` it says how long each record's contribution can be, at any step and on whatever path: at most
-    ``bound``, and where it is less, the adaptive coupling replays less often. If it also has ``along(steps, path,
+    ``bound``, and where it is less, the adaptive coupling replays less often. If it has both and ``along(steps, path,
     batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
     record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from expunge.columns import rows_in
 from expunge.learner import Learner, Transcript
 from expunge.records import AT_ONCE, Records, Total
 from expunge.rows import Path
@@ -97,7 +98,7 @@ def _explain(learner: Learner, records: Records, place: int, step: int, path: Pa
     excess = total.sum - stored
     limit = 1e-6 * max(float(np.abs(excess).max()), 1e-300)
     batch, at_once = records.batch_at(place), max(1, AT_ONCE // excess.size)
-    for first in range(0, total.evaluations, at_once):
+    for first in range(0, rows_in(batch[0]), at_once):
         part = tuple([column[first : first + at_once] for column in batch])
         distance = np.abs(np.asarray(learner.query.contributions(step, path, part)) - excess).max(axis=1)
         closest = int(np.argmin(distance))

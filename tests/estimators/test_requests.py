@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse, stats
 
 from expunge.engine import Change
+from expunge.errors import BadRecords
 from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.memory import MemoryRecords
 from expunge.preprocessing import bound_rows
@@ -420,3 +421,18 @@ def test_a_subject_with_all_its_declared_records_replays_no_more_often_than_plan
     model = LinearSVC(rho=0.4, steps=1, records_per_subject=6, random_state=rng, feature_norm=1.0)
     replays = sum(not model.fit(X, y, subjects=subjects).unlearn(subjects=0).kept for _ in range(400))
     assert abs(replays - 160) < 4 * math.sqrt(400 * 0.4 * 0.6)
+
+
+def test_what_deleting_a_person_may_cost_can_be_asked_by_subject():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(400, 3)) / 3
+    people = np.arange(400) // 2
+    model = LogisticRegression(rho=0.3, records_per_subject=2, random_state=0).fit(X, X[:, 0] > 0, subjects=people)
+    chances = model.replay_probability(subjects=[7, 19])
+    assert chances.shape == (2,)
+    assert (chances > 0).all()
+    assert (chances <= 0.3).all()
+    assert chances[0] != model.replay_probability([14])[0]  # that of one of the two records alone
+    assert model.ids_.tolist() == list(range(400))
+    with pytest.raises(BadRecords, match="either ids or subjects"):
+        model.replay_probability()

@@ -11,6 +11,7 @@ import sklearn.linear_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
@@ -443,3 +444,19 @@ def test_it_works_in_pipelines_and_grid_searches():
     found = GridSearchCV(Ridge(**BOUNDS), {"alpha": [1e-3, 1e3], "fit_intercept": [True, False]}, cv=3).fit(X, Y)
     assert found.best_params_ == {"alpha": 1e-3, "fit_intercept": True}
     assert found.best_estimator_.score(X, Y) > 0.5
+
+
+def test_a_column_that_is_tiny_beside_its_bound_is_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2)) * [1.0, 1e-7]
+    with pytest.warns(UserWarning, match=r"^X: column 1 holds at most .* Declare a smaller feature_bound"):
+        Ridge().fit(X, X[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Ridge(feature_bound=[8.0, 1e-5]).fit(X, X[:, 0])
+
+
+def test_before_a_fit_there_is_nothing_to_show():
+    for name in ("coef_", "intercept_", "rank_"):
+        with pytest.raises(NotFittedError):
+            getattr(Ridge(), name)

@@ -299,6 +299,11 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
                 f"records_per_subject={self.plan_.records_per_subject}. Declare the largest number at the first fit."
             )
 
+    def _shown(self, position: int) -> Any:
+        """Return something that was published; raise if there is no fit."""
+        self._check_fitted()
+        return self._published[position]
+
     def _publish(self) -> None:
         self._published = self._derive(self._keeper.model())  # in one go: other threads may be predicting
 
@@ -392,12 +397,12 @@ class SupervisedModel(ForgettingModel):
     @property
     def coef_(self) -> Array:
         """The weights of the features."""
-        return self._published[0]
+        return self._shown(0)
 
     @property
     def intercept_(self) -> Any:
         """What is added to them."""
-        return self._published[1]
+        return self._shown(1)
 
 
 def _outgrown(plan: Frozen, records: int) -> str:

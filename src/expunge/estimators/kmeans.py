@@ -81,17 +81,18 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         with self._as_it_was():
             refuse_masked(X)
             X = validate_data(self, X, **_TABLE)
-            with randomness(self.random_state, 0) as rng:
+            with randomness(self.random_state, 0) as rng:  # not of the stream that gives the noise: it is kept
                 self._seed = int(rng.integers(2**63))
-                self.plan_ = self._make_plan(len(X), X.shape[1], self.expected_records)
-                if max(len(X), self.expected_records or 0) < self.n_clusters:
-                    raise BadRecords(
-                        f"X: n_samples={len(X)} is below n_clusters={self.n_clusters}. Give more records, or ask for "
-                        "fewer clusters."
-                    )
-                self._refuse_crowds(subjects, None)
-                self._report_plan()
-                self._report_clipped(X)
+            self.plan_ = self._make_plan(len(X), X.shape[1], self.expected_records)
+            if max(len(X), self.expected_records or 0) < self.n_clusters:
+                raise BadRecords(
+                    f"X: n_samples={len(X)} is below n_clusters={self.n_clusters}. Give more records, or ask for "
+                    "fewer clusters."
+                )
+            self._refuse_crowds(subjects, None)
+            self._report_plan()
+            self._report_clipped(X)
+            with randomness(self.random_state, 0) as rng:
                 self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
         return self
 
@@ -132,7 +133,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     @property
     def cluster_centers_(self) -> Array:
         """The centres, one a row."""
-        centers: Array = self._published[0]
+        centers: Array = self._shown(0)
         return centers
 
     @property

@@ -36,12 +36,13 @@ def randomness(random_state: Any, request: int) -> Iterator[np.random.Generator]
     if random_state is not None:
         yield _given(random_state, request)
         return
-    if not hasattr(_THREAD, "rng"):  # to make one takes longer than to stir it
-        _THREAD.rng = np.random.Generator(np.random.PCG64())
+    rng = _THREAD.__dict__.pop("rng", None)  # whoever asks meanwhile, in a signal's handler say, gets another
+    if rng is None:  # to make one takes longer than to stir it
+        rng = np.random.Generator(np.random.PCG64())
     try:
-        yield _stir(_THREAD.rng)
+        yield _stir(rng)
     finally:
-        _set(_THREAD.rng, 0, 1)  # what was drawn can no longer be found out
+        _THREAD.rng = _set(rng, 0, 1)  # what was drawn can no longer be found out
 
 
 def _given(random_state: Any, request: int) -> np.random.Generator:

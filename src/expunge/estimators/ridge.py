@@ -20,16 +20,19 @@ from expunge.estimators.randomness import randomness
 from expunge.learner import Learner
 from expunge.mechanisms import Identity
 from expunge.moments import EXACT_TO, Moments
-from expunge.planning import check_positive
-from expunge.queries import Gram
+from expunge.planning import Sized, check_positive
+from expunge.queries import Gram, largest_of
 from expunge.records import Request
 from expunge.rules import NormalEquations
 from expunge.schedules import Everyone
 from expunge.types import AnyArray, Array
 
+COARSE = 2.0**10
+"""A column whose largest number is below so many units of the grid loses digits that matter."""
+
 
 @dataclass(frozen=True)
-class RidgePlan:
+class RidgePlan(Sized):
     """Everything that is fixed before the records are seen: the penalty, and between which bounds numbers lie."""
 
     alpha: float
@@ -43,11 +46,15 @@ class RidgePlan:
         return len(self.feature_bounds)
 
     @cached_property
+    def moments(self) -> Moments:
+        """The sums of products that are kept."""
+        return Moments((*self.feature_bounds, self.target_bound))
+
+    @cached_property
     def learner(self) -> Learner:
         """What the engine runs."""
-        moments = Moments((*self.feature_bounds, self.target_bound))
-        rule = NormalEquations(moments, self.alpha, self.fit_intercept)
-        return Learner(Everyone(1), Gram(moments), rule, Identity(), selector="last")
+        rule = NormalEquations(self.moments, self.alpha, self.fit_intercept)
+        return Learner(Everyone(1), Gram(self.moments), rule, Identity(), selector="last")
 
     @property
     def largest(self) -> int:
@@ -109,7 +116,7 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
     @property
     def rank_(self) -> int:
         """How many directions of the coefficients the records and the penalty determine."""
-        return int(self._published[2])
+        return int(self._shown(2))
 
     def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
         """Go on learning: fit at the first call, and insert from then on."""
@@ -152,7 +159,7 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
         self.plan_ = self._make_plan(X.shape[0], X.shape[1], None)
         self._sparse = is_sparse(X)
         with randomness(None, 0) as rng:
-            self._learn((X, self._encode_targets(y)), ids, subjects, rng)
+            self._learn((self._encode_rows(X), self._encode_targets(y)), ids, subjects, rng)
         if self.rank_ < self.plan_.features:
             self._warn_of_rank()
 
@@ -170,6 +177,20 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
         return RidgePlan(
             float(self.alpha), bool(self.fit_intercept), tuple(map(float, bounds)), float(self.target_bound)
         )
+
+    def _encode_rows(self, X: Any) -> Any:
+        """Return rows as they are, and warn if little is left of a column on the grid."""
+        largest = largest_of(X)
+        units = self.plan_.moments.units[-1, : len(largest)]
+        tiny = np.flatnonzero((largest > 0.0) & (largest < COARSE * units))
+        if len(tiny):
+            column = int(tiny[0])
+            warn_caller(
+                f"X: column {column} holds at most {largest[column]:.3g}, and with feature_bound="
+                f"{self.plan_.feature_bounds[column]:g} numbers are rounded to {units[column]:.3g}. Declare a smaller "
+                "feature_bound for it."
+            )
+        return X
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
         if y.dtype.kind not in "biuf":
