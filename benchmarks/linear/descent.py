@@ -127,7 +127,8 @@ def line(row: Row) -> str:
         cells = [
             row["data"], f"{row['rho']:g}", f"descent, {row['coupling']}" if descent else "dual averaging",
             str(row["rounds"]), f"{row['rate']:g}", f"{row['accuracy']:.2f}", f"{row['log-loss']:.3f}",
-            f"{row['fit seconds']:.2f} s", f"{row['passes']:g}", f"{1e3 * row['kept seconds']:.2f} ms", f"{row['chance of a replay']:.4f}",
+            f"{row['fit seconds']:.2f} s", f"{row['passes']:g}", f"{1e3 * row['kept seconds']:.2f} ms",
+            f"{row['chance of a replay']:.4f}",
             f"{row['replays']} of {row['deletions']}", f"{1e3 * row['mean deletion seconds']:.2f} ms",
             f"{row['deletion / learning']:.2g}",
         ]  # fmt: skip
