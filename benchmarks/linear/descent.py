@@ -158,8 +158,8 @@ def draw(rows: Sequence[Row]) -> Figure:
             usual = [row for row in mine if row["solver"] == solver and _is_default(row)]
             cost, accuracy = zip(*((1e3 * row["mean deletion seconds"], row["accuracy"]) for row in usual), strict=True)
             axes.plot(cost, accuracy, color=COLOURS[solver], linewidth=2, marker="o", markersize=8, label=label)
-            for number, (row, x, y) in enumerate(zip(usual, cost, accuracy, strict=True)):
-                below = solver == "dual_averaging" or number % 2
+            for row, x, y in zip(usual, cost, accuracy, strict=True):
+                below = solver == "gradient_descent" and row["rho"] < 1.0
                 at = {"xytext": (-6, -17 if below else 9), "textcoords": "offset points", "fontsize": 9}
                 axes.annotate(f"ρ={row['rho']:g}", (x, y), color=COLOURS[solver], **at)
         axes.set_xscale("log")
