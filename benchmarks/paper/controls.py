@@ -86,7 +86,7 @@ def _retry(
     return records, transcript
 
 
-def _fresh_fit(
+def fresh_fit(
     plan: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
 ) -> tuple[MemoryRecords, Transcript]:
     """A replay fails; the model is fitted afresh to the records that are left, where they lie."""
@@ -176,7 +176,7 @@ def controls() -> list[Control]:
         Control("inverted ratio", scattered, {"reflect": _inverted}),
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry),
-        Control("a fresh fit when a replay fails", scattered, {}, _fresh_fit),
+        Control("a fresh fit when a replay fails", scattered, {}, fresh_fit),
         Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
         Control("norms of half the size", halved, {}, runs=2_500),
         Control("norms taken before rounding", rounded, {}, runs=2_500),

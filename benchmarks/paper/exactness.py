@@ -28,11 +28,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.progress import Progress
 
 from expunge.checks import check_exact
-from paper.cases import Case, cases
-from paper.controls import controls
+from paper.cases import Case
+from paper.cases import cases as small_cases
+from paper.cluster_cases import cluster_cases, cluster_controls
+from paper.controls import Control
+from paper.controls import controls as small_controls
 from paper.estimator_cases import case_of, name_of, product
 
 OUT = Path("out")
+
+
+def cases() -> list[Case]:
+    """Return all exact problems."""
+    return small_cases() + cluster_cases()
+
+
+def controls() -> list[Control]:
+    """Return all mistakes."""
+    return small_controls() + cluster_controls()
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -76,6 +77,11 @@ class ClusterPlan:
     def horizon(self) -> int:
         """Up to how many records ρ holds: any number."""
         return FOREVER
+
+    @property
+    def error(self) -> float:
+        """How far off noise puts a centre in the last round, if all clusters are equally large."""
+        return self.sigma * math.sqrt(len(self.extent.center)) * self.clusters / self.records
 
     @cached_property
     def query(self) -> ClusterMoments:

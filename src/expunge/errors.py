@@ -49,6 +49,10 @@ class RankWarning(UserWarning):
     """Records do not determine the coefficients of a least-squares model: those of the least norm were taken."""
 
 
+class NoiseWarning(UserWarning):
+    """The plan has so much noise that little will come of it."""
+
+
 class ClippedWarning(UserWarning):
     """Points lie outside of what was declared, and count as the nearest point inside."""
 

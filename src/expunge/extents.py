@@ -10,7 +10,10 @@ import numpy as np
 
 from expunge.errors import BadPlan
 from expunge.preprocessing import row_norms, shortened
-from expunge.types import Array
+from expunge.types import Array, Ints
+
+NARROW = 2**12
+"""A column that is narrower than others by more than this factor cannot be seen beside them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +37,12 @@ class Extent:
         if self.half_widths is None:
             return int(np.count_nonzero(row_norms(apart) > self.radius * (1 + 1e-12)))
         return int(np.count_nonzero((np.abs(apart) > self.half_widths + 1e-12 * self.radius).any(axis=1)))
+
+    def narrow(self) -> Ints:
+        """Return the columns that cannot be seen beside the widest."""
+        if self.half_widths is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(self.half_widths * NARROW < self.half_widths.max())
 
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         """Draw points of the extent, relative to the centre, uniformly."""
@@ -71,7 +80,9 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
     >>> str(declared_extent(2, None, 0, [1, 2]))
     'low=0 and high=[1, 2]'
     """
-    if (radius is None) == (low is None and high is None):
+    if radius is not None and not (low is None and high is None):
+        raise BadPlan("radius, low, high: give radius, or low and high, but not both.")
+    if radius is None and (low is None or high is None):
         raise BadPlan(
             "radius, low, high: declare where points can lie, from what is publicly known: radius= (around 0), or low= "
             "and high=. Taken from the records, it would keep the outermost of them."
@@ -80,7 +91,7 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
         if isinstance(radius, bool) or not isinstance(radius, (int, float, np.integer, np.floating)):
             raise BadPlan(f"radius={radius!r}: give a number.")
         if not 1e-100 < radius < 1e100:
-            raise BadPlan(f"radius={radius!r}: give a finite number above 0.")
+            raise BadPlan(f"radius={radius!r}: give a number above 0, from 1e-100 to 1e100.")
         return Extent(np.zeros(features), float(radius))
     lower, upper = _bounds("low", low, features), _bounds("high", high, features)
     if not (lower < upper).all():
@@ -89,7 +100,10 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
             f"low, high: column {column} has low={lower[column]:g}, high={upper[column]:g}; low must be lower."
         )
     half_widths = (upper - lower) / 2.0
-    return Extent((lower + upper) / 2.0, math.sqrt(half_widths @ half_widths), half_widths)
+    reach = math.sqrt(half_widths @ half_widths)
+    if reach < 1e-100:
+        raise BadPlan("low, high: too close to each other for floating-point numbers; give them in another unit.")
+    return Extent((lower + upper) / 2.0, reach, half_widths)
 
 
 def _bounds(name: str, given: Any, features: int) -> Array:

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from expunge.preprocessing import BoundedScaler
 
 RANGE = (-4.0, 4.0)
@@ -29,6 +29,8 @@ CHECKED = [
     LinearRegression(target_range=RANGE, feature_norm=4.0, n_components="auto"),
     HuberRegressor(target_range=RANGE, feature_norm=4.0),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
+    KMeans(radius=300.0),
+    KMeans(3, low=-150, high=150, coupling="sequential"),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
     Ridge(),
     Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),

@@ -233,11 +233,21 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
         ]
         return replace(found, problems=(*found.problems, *stale))
 
-    def replay_probability(self, ids: Any) -> Array:
-        """Return, for each record, how likely deleting it alone is to replay (with several epochs, a bound)."""
+    def replay_probability(self, ids: Any = None, subjects: Any = None) -> Array:
+        """Return, for each record or subject, how likely deleting it alone is to replay (with epochs, a bound)."""
         self._need_fit()
-        each = _flat(ids)
-        return np.array(self._keeper.chances([Delete(each[j : j + 1]) for j in range(len(each))], self._publish))
+        self._check_named(Delete(ids, subjects))
+        each = _flat(subjects if ids is None else ids)
+        alone = [each[j : j + 1] for j in range(len(each))]
+        requests = [Delete(subjects=one) if ids is None else Delete(one) for one in alone]
+        return np.array(self._keeper.chances(requests, self._publish))
+
+    @property
+    def ids_(self) -> AnyArray:
+        """The ids of all live records, ascending."""
+        self._need_fit()
+        with self._keeper.lock:
+            return np.sort(self._records.all_ids())
 
     @property
     def n_records_(self) -> int:

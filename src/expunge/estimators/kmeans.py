@@ -12,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.clustering import ClusterCoupling, ClusterPlan, make_cluster_plan
 from expunge.engine import Outcome
-from expunge.errors import BadRecords, ClippedWarning, warn_caller
+from expunge.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
 from expunge.estimators.base import ForgettingModel, refuse_masked, refuse_nan
 from expunge.estimators.randomness import randomness
+from expunge.extents import NARROW
 from expunge.planning import check_positive
 from expunge.queries import nearest
-from expunge.records import Insert, Replace
-from expunge.types import AnyArray, Array, Ints
+from expunge.records import Delete, Insert, Replace, Request
+from expunge.types import Array, Ints
 
 
 class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, ForgettingModel):  # type: ignore[misc]
@@ -83,14 +84,22 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             with randomness(self.random_state, 0) as rng:
                 self._seed = int(rng.integers(2**63))
                 self.plan_ = self._make_plan(len(X), X.shape[1], self.expected_records)
-                if len(X) < self.n_clusters:
+                if max(len(X), self.expected_records or 0) < self.n_clusters:
                     raise BadRecords(
                         f"X: n_samples={len(X)} is below n_clusters={self.n_clusters}. Give more records, or ask for "
                         "fewer clusters."
                     )
                 self._refuse_crowds(subjects, None)
+                self._report_plan()
                 self._report_clipped(X)
                 self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: fit at the first call, for which declare ``expected_records``, and insert from then on."""
+        if "_keeper" not in self.__dict__:
+            return self.fit(X, y, ids, subjects)
+        self.insert(X, ids, subjects)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Ints:
@@ -110,6 +119,14 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         """
         return self.serve_request(self.prepare_request(Replace((X,), ids, subjects, missing)))
 
+    def serve_request(self, prepared: Request) -> Outcome:
+        """Serve a request that `prepare_request` has returned (see there), and warn if too few records are left."""
+        outcome = super().serve_request(prepared)
+        now, clusters = self._records.count, self.plan_.clusters
+        if isinstance(prepared, Delete) and 0 < now < clusters <= now + outcome.removed:
+            warn_caller(f"there are now {now:,} records, fewer than n_clusters={clusters}: some clusters are empty.")
+        return outcome
+
     # --- what it is good for ---
 
     @property
@@ -120,23 +137,23 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
 
     @property
     def labels_(self) -> Ints:
-        """The cluster of every live record, by ascending id (see `ids_`): without ids, in the order they came."""
-        return self._clusters(self._live())
+        """The cluster of every live record, as it is kept, by ascending id (see `ids_`).
 
-    @property
-    def ids_(self) -> AnyArray:
-        """The ids of all live records, ascending."""
+        Without ids that is the order in which they came. For the rows of a table of your own take `predict`.
+        """
         self._need_fit()
-        with self._keeper.lock:
-            return np.sort(self._records.all_ids())
+        with self._keeper.lock:  # points and centres of one state
+            return self._clusters(self._live())
 
     @property
     def inertia_(self) -> float:
-        """The sum of the squared distances of all live records to their centres."""
-        return self._inertia(self._live())
+        """The sum of the squared distances of all live records, as they are kept, to their centres."""
+        self._need_fit()
+        with self._keeper.lock:
+            return self._inertia(self._live())
 
     def predict(self, X: Any) -> Ints:
-        """Return the cluster of each row, the nearest centre's; points outside the region count as on its edge."""
+        """Return the cluster of each row: its nearest centre's, also for points outside the region."""
         return self._clusters(self._points(X))
 
     def transform(self, X: Any) -> Array:
@@ -153,9 +170,11 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         A copy cannot forget: make a new one after requests.
         """
         self._need_fit()
-        model = sklearn.cluster.KMeans(self.n_clusters, n_init=1)
-        model.cluster_centers_, model.n_features_in_ = self.cluster_centers_.copy(), self.n_features_in_
-        model._n_threads = 1
+        model = sklearn.cluster.KMeans(self.plan_.clusters, n_init=1)
+        model.cluster_centers_, model._n_threads = self.cluster_centers_.copy(), 1
+        for name in ("n_features_in_", "feature_names_in_", "_n_features_out"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
         return model
 
     # --- parts ---
@@ -184,6 +203,23 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         self._report_clipped(X)
         return (X - self.plan_.extent.center,)
 
+    def _report_plan(self) -> None:
+        """Warn if it is clear beforehand, from what was declared, that little will come of it."""
+        plan = self.plan_
+        if plan.error > HOPELESS * plan.extent.radius:
+            warn_caller(
+                f"noise puts a centre off by about {plan.error:.3g} if clusters are equally large, "
+                f"{plan.error / plan.extent.radius:.0%} of the region's radius. Declare a smaller region, or take a "
+                "larger rho, fewer n_rounds or n_clusters, or more records.",
+                NoiseWarning,
+            )
+        narrow = plan.extent.narrow()
+        if len(narrow):
+            warn_caller(
+                f"low, high: column {narrow[0]} can hardly be seen beside others that are more than {NARROW} times as "
+                "wide. Scale columns to like ranges."
+            )
+
     def _report_clipped(self, X: Array) -> None:
         extent = self.plan_.extent
         outside = extent.outside(X)
@@ -204,17 +240,15 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         return centers
 
     def _points(self, X: Any) -> Array:
-        """Return points as records have them."""
+        """Return rows relative to the centre of the extent."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_TABLE)
-        return np.asarray(self.plan_.query.prepare((X - self.plan_.extent.center,))[0])
+        return np.asarray(X - self.plan_.extent.center)
 
     def _live(self) -> Array:
         """Return all live records, by ascending id."""
-        self._need_fit()
-        with self._keeper.lock:
-            points: Array = self._records.batch_at(0)[0]
-            return points[np.argsort(self._records.all_ids())]
+        points: Array = self._records.batch_at(0)[0]
+        return points[np.argsort(self._records.all_ids())]
 
     def _clusters(self, points: Array) -> Ints:
         return nearest(points, self._centers())
@@ -223,5 +257,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         apart = points - self._centers()[self._clusters(points)]
         return float(np.einsum("ij,ij->", apart, apart))
 
+
+HOPELESS = 0.03
+"""How far off noise may put a centre, as a share of the region's radius, before a fit warns of it."""
 
 _TABLE: dict[str, Any] = {"dtype": np.float64, "order": "C"}

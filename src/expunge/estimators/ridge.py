@@ -182,8 +182,8 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
     def _warn_of_rank(self) -> None:
         warn_caller(
             f"rank {self.rank_} of {self.plan_.features}: {self.n_records_:,} records with alpha={self.plan_.alpha:g} "
-            "do not determine all coefficients, and those of the least norm were taken. Give a larger alpha, or leave "
-            "out columns that follow from others.",
+            "do not determine all coefficients, and those of the least norm were taken. Give a larger alpha, leave out "
+            "columns that follow from others, or declare a smaller feature_bound for columns of tiny numbers.",
             RankWarning,
         )
 
