@@ -159,7 +159,7 @@ def draw(rows: Sequence[Row]) -> Figure:
             cost, accuracy = zip(*((1e3 * row["mean deletion seconds"], row["accuracy"]) for row in usual), strict=True)
             axes.plot(cost, accuracy, color=COLOURS[solver], linewidth=2, marker="o", markersize=8, label=label)
             for row, x, y in zip(usual, cost, accuracy, strict=True):
-                below = solver == "gradient_descent" and row["rho"] < 1.0
+                below = row["rho"] < (1.0 if solver == "gradient_descent" else 0.03)
                 at = {"xytext": (-6, -17 if below else 9), "textcoords": "offset points", "fontsize": 9}
                 axes.annotate(f"ρ={row['rho']:g}", (x, y), color=COLOURS[solver], **at)
         axes.set_xscale("log")
