@@ -124,7 +124,8 @@ class FileRecords:
         self.staged = edit
 
     def total(self, place, step, path, query, share):
-        return evaluate(query, step, path, self.batch_at(place), share.unit)
+        total = evaluate(query, step, path, self.batch_at(place), share.unit)
+        return total._replace(sum=0.0 + total.sum)
 
     def shifts(self, place, steps, path, query, share):
         return Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])

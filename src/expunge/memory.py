@@ -440,7 +440,8 @@ class MemoryRecords:
         batch = self.batch_at(place)
         if share.rate < 1.0:
             batch = _joining(batch, self.keys_at(place), step, share.rate)
-        return evaluate(query, step, path, batch, share.unit)
+        total = evaluate(query, step, path, batch, share.unit)
+        return total if share.unit is None else total._replace(sum=0.0 + total.sum)
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""

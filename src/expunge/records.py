@@ -81,7 +81,10 @@ AT_ONCE = 2**20
 
 
 def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | None) -> Total:
-    """Sum what the records of a batch contribute; on a grid of ``unit`` the sum is exact in any order."""
+    """Sum what the records of a batch contribute; on a grid of ``unit`` the sum is exact in any order.
+
+    (There are two zeros. A sum that is kept has the positive one: ``0.0 + sum``.)
+    """
     number: int = batch[0].shape[0]
     if number == 0:
         return Total(np.zeros(query.size), 0, 0)
@@ -92,8 +95,6 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
         summed, above = _added_up(query, query.contributions(step, path, batch), number, step)
     else:
         summed, above = _added_up_exactly(query, step, path, batch, unit, number)
-    if unit is not None:
-        summed = summed + 0.0  # there are two zeros, and bits are compared
     if summed.shape != (query.size,):
         raise BadContribution(
             f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "

@@ -245,21 +245,27 @@ class NormalEquations:
 def _solved(normal: Normal, alpha: float) -> tuple[Array, int]:
     """Return coefficients, and the rank of the matrix that gives them.
 
-    Cholesky's factor is taken of the matrix scaled to ones on its diagonal, so that units make no difference. Its
-    smallest eigenvalue is at least the share of alpha in the diagonal, and about 1 over the norm of its inverse. If
-    that is negligible, eigenvectors take its place, without those whose eigenvalues are negligible beside the largest.
+    If alpha is not negligible beside the diagonal, the matrix is far from singular, and Cholesky's factor is taken.
+    Else it is taken of the matrix scaled to ones on its diagonal, so that units make no difference, and the smallest
+    eigenvalue is about 1 over the norm of its inverse. If that is negligible, eigenvectors take its place, without
+    those whose eigenvalues are negligible beside the largest.
     """
     matrix, vector = normal.products[:-1, :-1], normal.products[:-1, -1]
     features, negligible = len(vector), len(vector) * NEGLIGIBLE
     diagonal = matrix.diagonal() + alpha
-    if diagonal.min() > 0.0:
+    if alpha > negligible * diagonal.max():
+        penalised = matrix.copy()
+        penalised.reshape(-1)[:: features + 1] = diagonal
+        factor, failed = lapack.dpotrf(penalised.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
+        if not failed:
+            return lapack.dpotrs(factor, vector, lower=1)[0], features
+    elif diagonal.min() > 0.0:
         inverse = 1.0 / np.sqrt(diagonal)
         scaled = matrix * inverse
         scaled *= inverse[:, None]
         scaled.reshape(-1)[:: features + 1] = 1.0
-        factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)  # its lower is our upper triangle
-        least = alpha / diagonal.max()
-        if not failed and (least > negligible or lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible):
+        factor, failed = lapack.dpotrf(scaled.T, lower=1, clean=0, overwrite_a=1)
+        if not failed and lapack.dpocon(factor, 1.0, uplo="L")[0] > negligible:
             return lapack.dpotrs(factor, vector * inverse, lower=1)[0] * inverse, features
     values, vectors = np.linalg.eigh(matrix + alpha * np.eye(features), UPLO="U")
     large = values > negligible * max(values[-1], 0.0)
