@@ -18,6 +18,7 @@ from expunge.types import Array
 from expunge.verdicts import Reconciliation, Setting, Verdict, changes
 
 ROUNDING = 1.0 + 1e-9
+"""By how much what was computed may be longer than it should."""
 TOO_LONG = (
     "a contribution is longer than the query's norms() say, which the adaptive coupling relies on. Return the largest "
     "norm that each can have, on whatever path, or leave norms() out."
@@ -49,11 +50,12 @@ def adaptive(setting: Setting) -> Reconciliation:
         return verdict
     shifts = yield from changes(setting, verdict)
     _check_within(int(shifts.above.sum()))
-    budget = float(allowances(setting, shifts).sum())
+    allowed = allowances(setting, shifts)
+    budget = float(allowed.sum())
     if budget == 0.0:
         return verdict
     distances, projections = _whitened(setting, shifts)
-    if (distances**2 > allowances(setting, shifts) * ROUNDING).any():
+    if (distances**2 > allowed * ROUNDING).any():
         raise BadContribution(TOO_LONG)
     pooled = pooled_projection(distances, projections, budget, setting.rng)
     decision = reflect(math.sqrt(budget), pooled, setting.rng)
