@@ -7,8 +7,8 @@
     model.delete(17)  # True if it had to train anew
     sweep(X, 8)  # inertia and cost of a deletion for eight epsilons
 
-Written from the method's description, not from the released code; the paper's text was not at hand, so that details (how
-small clusters are balanced, the default epsilon) may differ. Training is k-means++ and then Lloyd's iterations
+Written from the method's description, not from the released code. The paper's text was not at hand, so that details
+(how small clusters are balanced, the default epsilon) may differ. Training is k-means++ and then Lloyd's iterations
 whose centres are rounded to a lattice of width epsilon with a random phase, so that one row less seldom moves them. A
 deletion takes the row out of the stored sums of every iteration and rounds again with the stored phases; if some
 centre moves, or if the row was one of the initial centres, the model is trained anew.
