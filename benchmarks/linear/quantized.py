@@ -1,11 +1,9 @@
-"""Quantized k-means of Ginart, Guan, Valiant & Zou, "Making AI Forget You" (NeurIPS 2019), and what it costs.
+"""Quantized k-means of Ginart, Guan, Valiant & Zou, "Making AI Forget You" (NeurIPS 2019).
 
-    from linear.quantized import QuantizedKMeans, sweep, unit_cube
+    from linear.quantized import QuantizedKMeans
 
-    X = unit_cube(X)
-    model = QuantizedKMeans(n_clusters=8, epsilon=2**-5, seed=0).fit(X)
+    model = QuantizedKMeans(n_clusters=8, epsilon=2**-5, seed=0).fit(X)  # rows in the unit cube
     model.delete(17)  # True if it had to train anew
-    sweep(X, 8)  # inertia and cost of a deletion for eight epsilons
 
 Written from the method's description, not from the released code. The paper's text was not at hand, so that details
 (how small clusters are balanced, the default epsilon) may differ. Training is k-means++ and then Lloyd's iterations
@@ -23,31 +21,21 @@ of iterations give on the remaining rows. What is not:
 - Training anew draws new phases and initial centres. Which ones are kept depends on the deleted row: a phase that
   puts a centre near the border of its cell is given up more often than others. So, over many runs, deletions shift
   the law of phases and centres a little.
-- `unit_cube` scales by the data's own minima and maxima, which are not updated. Scale by public ranges to avoid it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.cluster import KMeans
 
 from expunge.types import Array, Ints, Mask
 
 CHUNK = 4096
 EPSILONS = tuple(2.0**power for power in range(-8, 0))
-
-
-def unit_cube(X: Array) -> Array:
-    """Return the rows with every column scaled to [0, 1], as the paper does; a constant column becomes 0."""
-    low, high = X.min(axis=0), X.max(axis=0)
-    return np.asarray((X - low) / np.where(high > low, high - low, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,68 +202,3 @@ class QuantizedKMeans:
         t, j = np.concatenate([every, light]), np.concatenate([own, which])
         means = balanced(old.sums[t, j], old.counts[t, j], old.centers[t, j], self._least)
         return bool((rounded(means, old.phases[t], self.epsilon) == old.centers[t + 1, j]).all())
-
-
-@dataclass(frozen=True)
-class Tradeoff:
-    """Accuracy and cost for one epsilon: inertia as a ratio to scikit-learn's, mean and best of seeds; mean seconds.
-
-    There is one start for each seed, so bad starts are in the mean; the best shows the rounding and the few iterations.
-    """
-
-    epsilon: float
-    inertia_ratio: float
-    best_inertia_ratio: float
-    retrained: float
-    iterations: float
-    fit_seconds: float
-    deletion_seconds: float
-    kept_seconds: float
-    scikit_learn_seconds: float
-
-
-def sweep(
-    X: Array, n_clusters: int, epsilons: Sequence[float] = EPSILONS, deletions: int = 300, seeds: int = 3
-) -> list[Tradeoff]:
-    """Measure the trade-off on rows in the unit cube; for each epsilon, so many random deletions for each of the seeds.
-
-    The reference is scikit-learn's KMeans with ten starts, on the same rows; its seconds are the median of
-    three fits. Ratios are taken after fitting. Seconds of a kept deletion are not a number if none was kept.
-    """
-    reference = KMeans(n_clusters, n_init=10, random_state=0)
-    references = np.empty(3)
-    for number in range(3):
-        began = time.perf_counter()
-        reference.fit(X)
-        references[number] = time.perf_counter() - began
-    found = []
-    for epsilon in epsilons:
-        ratios, iterations, fits = np.empty(seeds), np.empty(seeds), np.empty(seeds)
-        costs, retrained = np.empty((seeds, deletions)), np.empty((seeds, deletions), dtype=bool)
-        for seed in range(seeds):
-            model = QuantizedKMeans(n_clusters, epsilon, seed=seed)
-            began = time.perf_counter()
-            model.fit(X)
-            fits[seed] = time.perf_counter() - began
-            ratios[seed] = model.inertia(X) / float(reference.inertia_)
-            iterations[seed] = len(model.history.phases)
-            victims = np.random.default_rng(seed).permutation(len(X))[:deletions]
-            for number, victim in enumerate(victims):
-                began = time.perf_counter()
-                retrained[seed, number] = model.delete(int(victim))
-                costs[seed, number] = time.perf_counter() - began
-        kept = costs[~retrained]
-        found.append(
-            Tradeoff(
-                epsilon,
-                float(ratios.mean()),
-                float(ratios.min()),
-                float(retrained.mean()),
-                float(iterations.mean()),
-                float(fits.mean()),
-                float(costs.mean()),
-                float(kept.mean()) if len(kept) else float("nan"),
-                float(np.median(references)),
-            )
-        )
-    return found
