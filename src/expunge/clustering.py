@@ -14,7 +14,7 @@ from expunge.errors import BadPlan
 from expunge.extents import Extent, declared_extent
 from expunge.learner import Learner
 from expunge.mechanisms import Identity
-from expunge.planning import SIZE_CLASS, Sized, automatic_rho, check_one_of, check_positive, check_rho, rounded_up
+from expunge.planning import Sized, automatic_rho, check_one_of, check_positive, check_rho, rounded_up, size_class_of
 from expunge.queries import ClusterMoments
 from expunge.rules import Lloyd
 from expunge.schedules import Everyone
@@ -66,7 +66,7 @@ class ClusterPlan(Sized):
     @property
     def size_class(self) -> tuple[int, int]:
         """From how few to how many records the plan is good for: a quarter of those planned for, and four times."""
-        return -(-self.records // SIZE_CLASS), self.records * SIZE_CLASS
+        return size_class_of(self.records)
 
     @property
     def largest(self) -> int:

@@ -51,6 +51,15 @@ SIZE_CLASS = 4
 """A plan is for numbers of records up to this factor above and below the one that was planned for."""
 
 
+def size_class_of(records: int) -> tuple[int, int]:
+    """Return from how few to how many records a plan for this number is good for.
+
+    >>> size_class_of(1024)
+    (256, 4096)
+    """
+    return -(-records // SIZE_CLASS), records * SIZE_CLASS
+
+
 class Sized:
     """A plan that is good for some numbers of records."""
 
@@ -111,7 +120,7 @@ class Plan(Sized):
     @property
     def size_class(self) -> tuple[int, int]:
         """From how few to how many records the plan is good for: a quarter of those planned for, and four times."""
-        return -(-self.records // SIZE_CLASS), self.records * SIZE_CLASS
+        return size_class_of(self.records)
 
     @property
     def largest(self) -> int:

@@ -700,3 +700,12 @@ def test_blobs_are_found_about_as_well_as_by_scikit_learn(sizes, seed):
     model = KMeans(len(sizes), low=-15, high=15, rho=0.1, random_state=seed).fit(rows)
     theirs = sklearn.cluster.KMeans(len(sizes), n_init=10, random_state=0).fit(rows)
     assert model.inertia_ < 1.10 * theirs.inertia_
+
+
+def test_its_plan_covers_a_quarter_of_the_records_to_four_times_as_many():
+    plan = fitted().plan_
+    assert plan.size_class == (128, 2048)
+    assert plan.covers(128)
+    assert plan.covers(2048)
+    assert not plan.covers(127)
+    assert not plan.covers(2049)

@@ -460,3 +460,10 @@ def test_before_a_fit_there_is_nothing_to_show():
     for name in ("coef_", "intercept_", "rank_"):
         with pytest.raises(NotFittedError):
             getattr(Ridge(), name)
+
+
+def test_its_plan_covers_as_many_records_as_can_be_summed():
+    plan = Ridge().fit([[0.0], [1.0]], [0.0, 1.0]).plan_
+    assert plan.covers(0)
+    assert plan.covers(EXACT_TO)
+    assert not plan.covers(EXACT_TO + 1)
