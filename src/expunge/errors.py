@@ -41,6 +41,40 @@ class BadPlan(ExpungeError, ValueError):
     """Hyper-parameters that are out of range or cannot go together."""
 
 
+class StoreError(ExpungeError, OSError):
+    """Something is wrong with the file that a model lives in; what was acknowledged is still in it."""
+
+    __str__ = Exception.__str__
+
+
+class NotAStore(StoreError):
+    """There is no such file, or it holds something else."""
+
+
+class NewerStore(StoreError):
+    """The file was written by a later version of Expunge."""
+
+
+class CorruptStore(StoreError):
+    """Bytes of the file are not what was written."""
+
+
+class BusyStore(StoreError):
+    """Another process is writing."""
+
+
+class FullStore(StoreError):
+    """There is no room on the disk."""
+
+
+class ReadOnlyStore(StoreError):
+    """The file, its folder or this model may not be written to."""
+
+
+class SeedWarning(UserWarning):
+    """A model was trained with a fixed seed: who knows it can take the noise away."""
+
+
 class SizeWarning(UserWarning):
     """The number of records has left the range that the plan was made for."""
 
