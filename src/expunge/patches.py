@@ -27,10 +27,9 @@ class Patches:
         """What the shelves keep of each place, to do the edit again or undo it."""
         if edit.within_a_place:
             self.places = edit.leave_places
-            slot, block = edit.leave_slots.item(0), shelves.block(self.places.item(0))
-            self.leave_rows: Batch = tuple([column[slot : slot + 1].copy() for column in block])
+            self.leave_rows: Batch = shelves.gather(edit.leave_places, edit.leave_slots)
             if len(edit.put_slots):
-                self.put_rows = tuple([column[-1:].copy() for column in block])
+                self.put_rows = shelves.gather(edit.moved_places, edit.moved_slots)
             self.groups = {self.places.item(0): ((), self.leave_rows)}
         else:
             self.places = np.unique(np.concatenate([edit.put_places, edit.leave_places, edit.drop_places]))
@@ -92,9 +91,7 @@ class Patches:
         }
 
     def at(self, place: int) -> tuple[Batch, Batch]:
-        """Return the rows that enter and leave a place, after doing the edit."""
-        if not self.done:
-            self.finish()
+        """Return the rows that enter and leave a place."""
         return self.groups.get(place, ((), ()))
 
     def finish(self) -> None:
