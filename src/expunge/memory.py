@@ -49,7 +49,8 @@ class MemoryRecords:
     def __init__(self, columns: Sequence[Any], ids: Any = None, subjects: Any = None) -> None:
         rows = as_columns(columns)
         self.count = rows_in(rows[0])
-        self._next_id = self.count if ids is None else None
+        self.next_id = self.count if ids is None else None
+        """The number that the next record gets, where they are numbered."""
         own = np.arange(self.count) if ids is None else as_ids("ids", ids)
         check_number("ids", own, self.count)
         if ids is not None:
@@ -61,9 +62,11 @@ class MemoryRecords:
         self.has_subjects = subjects is not None
         self._keyed = False
         self._ordered = False
-        self._width = len(rows)
+        self.width = len(rows)
+        """How many columns were given; after them come ids, subjects and keys."""
         self._waiting: Batch | None = (*rows, *labels)
-        self._model: Batch = tuple([column[:0].copy() for column in self._waiting])
+        self.model: Batch = tuple([column[:0].copy() for column in self._waiting])
+        """All columns, without records: what they are like."""
         self._shelves: Shelves | None = None
         self._index: HashIndex | None = None
         self._subject_index: HashIndex | None = None
@@ -84,7 +87,7 @@ class MemoryRecords:
 
     def ids_at(self, place: int) -> AnyArray:
         """Return the ids of a place, in their order."""
-        return self._labels(self._width, place)
+        return self._labels(self.width, place)
 
     def keys_at(self, place: int) -> Keys:
         """Return the keys of a place, in the same order."""
@@ -94,7 +97,7 @@ class MemoryRecords:
         """Return the columns of a place, in the same order."""
         shelves = self.shelves
         length = shelves.lengths.item(place)
-        return tuple([shelf.block(place, length) for shelf in shelves.columns[: self._width]])
+        return tuple([shelf.block(place, length) for shelf in shelves.columns[: self.width]])
 
     @property
     def index(self) -> HashIndex:
@@ -115,7 +118,7 @@ class MemoryRecords:
 
     def _fresh_subject_index(self) -> HashIndex:
         self._refuse_staged()
-        return HashIndex(hashes(self._all_labels(self._width + 1)), self.positions().places)
+        return HashIndex(hashes(self._all_labels(self.width + 1)), self.positions().places)
 
     @property
     def staged(self) -> Edit | None:
@@ -129,11 +132,11 @@ class MemoryRecords:
     def _all_labels(self, position: int) -> AnyArray:
         """Return a column of ids or subjects, place by place."""
         full = np.flatnonzero(self.shelves.lengths).tolist()
-        return np.concatenate([self._model[position], *(self._labels(position, place) for place in full)])
+        return np.concatenate([self.model[position], *(self._labels(position, place) for place in full)])
 
     def all_ids(self) -> AnyArray:
         """Return the ids of all records, place by place."""
-        return self._all_labels(self._width)
+        return self._all_labels(self.width)
 
     def positions(self) -> Located:
         """Return where all records lie, place by place."""
@@ -151,18 +154,18 @@ class MemoryRecords:
         """The subjects of all records, place by place (or in the order given, if they are not laid out)."""
         if not self.has_subjects:
             return None
-        return self._all_labels(self._width + 1) if self._waiting is None else self._waiting[self._width + 1]
+        return self._all_labels(self.width + 1) if self._waiting is None else self._waiting[self.width + 1]
 
     def copy(self) -> MemoryRecords:
         """Return the records, with the same ids and subjects, not laid out yet; for `Arrival` in the stored order."""
         self._refuse_staged()
         places = np.flatnonzero(self.shelves.lengths).tolist()
         blocks = [self.shelves.block(place) for place in places]
-        columns = [stack([empty, *(block[k] for block in blocks)]) for k, empty in enumerate(self._model)]
+        columns = [stack([empty, *(block[k] for block in blocks)]) for k, empty in enumerate(self.model)]
         columns = [np.array(one.tolist()) if one.dtype.kind == "U" and len(one) else one for one in columns]  # no wider
-        subjects = columns[self._width + 1] if self.has_subjects else None
-        copied = MemoryRecords(columns[: self._width], columns[self._width], subjects)
-        copied._next_id = self._next_id
+        subjects = columns[self.width + 1] if self.has_subjects else None
+        copied = MemoryRecords(columns[: self.width], columns[self.width], subjects)
+        copied.next_id = self.next_id
         return copied
 
     def audit(self) -> list[str]:
@@ -184,7 +187,7 @@ class MemoryRecords:
 
     def nbytes(self) -> dict[str, int]:
         """Return the size of the records' columns, and of all that is kept to find them."""
-        data = sum(shelf.content_bytes for shelf in self.shelves.columns[: self._width])
+        data = sum(shelf.content_bytes for shelf in self.shelves.columns[: self.width])
         indexes = (self._index, self._subject_index)
         return {
             "columns": data,
@@ -201,7 +204,7 @@ class MemoryRecords:
         assignment = schedule.assign(self.count, numbers, rng)
         self._keyed, self._ordered = assignment.keys is not None, schedule.ordered
         columns = self._waiting if assignment.keys is None else (*self._waiting, assignment.keys)
-        self._model = tuple([column[:0].copy() for column in columns])
+        self.model = tuple([column[:0].copy() for column in columns])
         least = getattr(schedule, "batch", 0)  # a step of an order will be full some day
         self._shelves = Shelves(columns, assignment.order, assignment.lengths, least)
         return assignment
@@ -217,7 +220,7 @@ class MemoryRecords:
         """Let the query check all records before they are laid out."""
         check = getattr(query, "admit", None)
         if check is not None and self._waiting is not None:
-            check(self._waiting[: self._width])
+            check(self._waiting[: self.width])
 
     def prepare(self, query: Query) -> None:
         """Let the query bring all records, now laid out, into form."""
@@ -232,19 +235,19 @@ class MemoryRecords:
 
     def let_in(self, query: Query, edit: Edit) -> Edit:
         """Let the query check the records that enter by an edit; return it with them in form."""
-        rows, prepare = edit.entering[: self._width], getattr(query, "prepare", None)
+        rows, prepare = edit.entering[: self.width], getattr(query, "prepare", None)
         if rows and hasattr(query, "admit"):
             query.admit(rows)
         if not rows or prepare is None:
             return edit
-        return replace(edit, entering=(*prepare(rows), *edit.entering[self._width :]))
+        return replace(edit, entering=(*prepare(rows), *edit.entering[self.width :]))
 
     def locate(self, ids: AnyArray) -> Located:
         """Return where records lie; raise `UnknownId` for the first that is not there."""
         return self._locate(as_ids("ids", ids))
 
     def _locate(self, wanted: AnyArray) -> Located:
-        self._like("ids", wanted, self._width)
+        self._like("ids", wanted, self.width)
         if len(wanted) == 1:
             return self._locate_one(wanted)
         positions = self._packed(wanted)
@@ -256,7 +259,7 @@ class MemoryRecords:
         """Return where records lie, as the index has it, and -1 for those that are not there."""
         positions = self.index.first(hashes(wanted))
         there = np.flatnonzero(positions >= 0)
-        found = self.shelves.columns[self._width].gather(positions[there] >> SLOT_BITS, positions[there] & SLOT_MASK)
+        found = self.shelves.columns[self.width].gather(positions[there] >> SLOT_BITS, positions[there] & SLOT_MASK)
         for j in there[found != wanted[there]].tolist():  # another id has the same hash
             positions[j] = self._position(wanted[j : j + 1])
         return positions
@@ -276,14 +279,14 @@ class MemoryRecords:
     def _where(self, subject: Any, hashed: int) -> list[tuple[int, Ints]]:
         """Return (place, slots) of all records of a subject."""
         places = sorted(set(self._by_subject.find(hashed)))
-        found = [(place, np.flatnonzero(self._labels(self._width + 1, place) == subject)) for place in places]
+        found = [(place, np.flatnonzero(self._labels(self.width + 1, place) == subject)) for place in places]
         return [(place, slots) for place, slots in found if len(slots)]
 
     def ids_of(self, subjects: Any, missing: Literal["error", "ignore"] = "error") -> AnyArray:
         """Return the ids of all records of these subjects."""
         if not self.has_subjects:
             return as_ids("subjects", subjects)
-        wanted = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
+        wanted = self._like("subjects", as_ids("subjects", subjects), self.width + 1)
         if missing == "ignore":
             wanted = once(wanted)
         else:
@@ -294,13 +297,13 @@ class MemoryRecords:
             if not where and missing == "error":
                 raise UnknownId(f"subjects: there is no record of subject {subject.item()!r}.")
             found.extend([self.ids_at(place)[slots] for place, slots in where])
-        return np.concatenate(found) if found else self._model[self._width]
+        return np.concatenate(found) if found else self.model[self.width]
 
     def numbers_of(self, subjects: Any) -> Ints:
         """Return how many records each subject has."""
         if not self.has_subjects:
-            return (self._packed(self._like("ids", as_ids("ids", subjects), self._width)) >= 0).astype(np.int64)
-        names = self._like("subjects", as_ids("subjects", subjects), self._width + 1)
+            return (self._packed(self._like("ids", as_ids("ids", subjects), self.width)) >= 0).astype(np.int64)
+        names = self._like("subjects", as_ids("subjects", subjects), self.width + 1)
         hashed = hashes(names)
         numbers = np.zeros(len(names), dtype=np.int64)
         for j in np.flatnonzero(self._by_subject.first(hashed) >= 0).tolist():
@@ -315,7 +318,7 @@ class MemoryRecords:
     def _like(
         self, name: str, given: AnyArray, position: int, error: type[UnknownId | BadRecords] = UnknownId
     ) -> AnyArray:
-        kind = self._model[position].dtype.kind
+        kind = self.model[position].dtype.kind
         if len(given) and given.dtype.kind != kind:
             wanted = "integers" if kind == "i" else "strings"
             raise error(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
@@ -340,13 +343,13 @@ class MemoryRecords:
         ids = self.ids_of(request.subjects, request.missing) if request.ids is None else request.ids
         if request.missing == "error":
             return self._locate_each(ids)
-        wanted = once(self._like("ids", as_ids("ids", ids), self._width))
+        wanted = once(self._like("ids", as_ids("ids", ids), self.width))
         positions = self._packed(wanted)
         positions = positions[positions >= 0]
         return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
 
     def _replacement(self, request: Replace) -> Edit:
-        rows = match_columns(request.columns, self._model[: self._width])
+        rows = match_columns(request.columns, self.model[: self.width])
         name = "subjects" if request.ids is None else "ids"
         names = as_ids(name, request.subjects if request.ids is None else request.ids)
         check_number(name, names, rows_in(rows[0]))
@@ -354,12 +357,12 @@ class MemoryRecords:
             there = (
                 self.numbers_of(names) > 0
                 if request.ids is None
-                else self._packed(self._like("ids", names, self._width)) >= 0
+                else self._packed(self._like("ids", names, self.width)) >= 0
             )
             names, rows = names[there], tuple([column[there] for column in rows])
         located = self._locate_each(self._of_one_each(names) if request.ids is None else names)
         number = len(located.places)
-        labels = [shelf.gather(*located) for shelf in self.shelves.columns[self._width :]]
+        labels = [shelf.gather(*located) for shelf in self.shelves.columns[self.width :]]
         return Edit(
             *located, np.arange(number), np.ones(number, dtype=bool),
             leave_places=located.places, leave_slots=located.slots,
@@ -383,7 +386,7 @@ class MemoryRecords:
         return self._locate(wanted)
 
     def _insertion(self, schedule: Schedule, request: Insert, rng: np.random.Generator) -> Edit:
-        rows = match_columns(request.columns, self._model[: self._width])
+        rows = match_columns(request.columns, self.model[: self.width])
         number = rows_in(rows[0])
         ids = self._new_ids(request.ids, number)
         if (request.subjects is None) == self.has_subjects:
@@ -391,7 +394,7 @@ class MemoryRecords:
         numbers, homes, keys = None, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
         labels = [ids]
         if request.subjects is not None:
-            subjects = self._like("subjects", as_ids("subjects", request.subjects), self._width + 1, BadRecords)
+            subjects = self._like("subjects", as_ids("subjects", request.subjects), self.width + 1, BadRecords)
             check_number("subjects", subjects, number)
             names, numbers = np.unique(subjects, return_inverse=True)
             homes, keys = self._homes(names)
@@ -404,15 +407,15 @@ class MemoryRecords:
 
     def _new_ids(self, given: Any, number: int) -> AnyArray:
         if given is None:
-            if self._next_id is None:
+            if self.next_id is None:
                 raise BadRecords("ids: this model's records have ids of their own; give one for each new record.")
-            return np.arange(self._next_id, self._next_id + number)
+            return np.arange(self.next_id, self.next_id + number)
         ids = as_ids("ids", given)
         if self.count:
-            self._like("ids", ids, self._width, BadRecords)
+            self._like("ids", ids, self.width, BadRecords)
         check_number("ids", ids, number)
         check_distinct(ids, "give every record its own id")
-        if ids.dtype.kind == self._model[self._width].dtype.kind:
+        if ids.dtype.kind == self.model[self.width].dtype.kind:
             for j in np.flatnonzero(self.index.first(hashes(ids)) >= 0).tolist():
                 with suppress(UnknownId):  # another id may have the same hash
                     self._locate_one(ids[j : j + 1])
@@ -458,7 +461,7 @@ class MemoryRecords:
         norms = getattr(query, "norms", None)
         if not rows:
             return Total(np.zeros(query.size), 0, 0, None if norms is None else 0.0)
-        batch = rows[: self._width]
+        batch = rows[: self.width]
         if share.rate < 1.0:
             batch = _joining(batch, rows[-1], step, share.rate)
         total = evaluate(query, step, path, batch, share.unit)
@@ -476,7 +479,7 @@ class MemoryRecords:
         rows = groups[0] or groups[1]
         if all(groups):
             rows = tuple([stack(parts) for parts in zip(*groups, strict=True)])
-        batch = rows[: self._width]
+        batch = rows[: self.width]
         lengths, sums, joining, reach = norms(batch), [], [], []
         at_once = max(1, AT_ONCE // (len(signs) * query.size))
         for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
@@ -511,17 +514,17 @@ class MemoryRecords:
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
         if edit.added and not edit.removed:
-            self._number_on(edit.entering[self._width])
-            self._model = tuple([shelf.empty() for shelf in self.shelves.columns])
+            self._number_on(edit.entering[self.width])
+            self.model = tuple([shelf.empty() for shelf in self.shelves.columns])
         self.count = patches.count_after
         self._patches = None
         self._index, self._subject_index = indexes
 
     def _number_on(self, ids: AnyArray) -> None:
         """Let automatic ids begin after all that were given."""
-        if self._next_id is not None:
+        if self.next_id is not None:
             numbers = ids.dtype.kind == "i"
-            self._next_id = max(self._next_id, int(ids.max(initial=-1)) + 1) if numbers else None
+            self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1) if numbers else None
 
     def _reindex(self, patches: Patches, by_id: HashIndex | None, by_subject: HashIndex | None) -> None:
         """Bring the indexes up to date: records that left, moved, or came."""
@@ -531,9 +534,9 @@ class MemoryRecords:
         if edit.within_a_place and by_subject is None and by_id is not None:
             base = edit.leave_places.item(0) << 32
             slot = edit.leave_slots.item(0)
-            by_id.remove_one(hash_one(patches.leave_rows[self._width]), base | slot)
+            by_id.remove_one(hash_one(patches.leave_rows[self.width]), base | slot)
             if patches.put_rows:
-                mover = hash_one(patches.put_rows[self._width])
+                mover = hash_one(patches.put_rows[self.width])
                 by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
             return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots
@@ -541,11 +544,11 @@ class MemoryRecords:
         came_from = -1 - edit.put_sources[moved]
         was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
         gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
-        for position, index in ((self._width, by_id), (self._width + 1, by_subject)):
+        for position, index in ((self.width, by_id), (self.width + 1, by_subject)):
             if index is None:
                 continue
             values = [gone[: edit.removed], was, at[moved], at[~moved]]
-            if position > self._width:  # subjects are indexed by place
+            if position > self.width:  # subjects are indexed by place
                 values = [value >> SLOT_BITS for value in values]
             if edit.removed:
                 index.remove(hashes(patches.leave_rows[position][: edit.removed]), values[0])

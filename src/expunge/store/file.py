@@ -34,10 +34,8 @@ APPLICATION = 0x45585047
 WAIT = 10.0
 """How many seconds to wait for another writer, if the user does not say."""
 
-Table = Literal["blocks", "labels", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
-TABLES: tuple[Table, ...] = (
-    "arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks", "labels",
-)  # fmt: skip
+Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
+TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
 _TEXTS = ("about", "receipts")
 _HEAD = struct.Struct("<II")
 _SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {

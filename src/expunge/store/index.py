@@ -1,0 +1,152 @@
+"""Where a record lies, in a store: hashed ids in buckets of about a page, each in order of its hashes.
+
+A bucket's content depends on who is in it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from expunge.errors import CorruptStore
+from expunge.index import HashIndex
+from expunge.store.file import StoreFile, Table
+from expunge.types import AnyArray, Ints, Keys
+
+_ENTRY = np.dtype([("hash", "<u8"), ("value", "<i8")])
+FULL = 0.78
+"""How full a bucket of one page is meant to be."""
+
+
+def buckets_for(count: int, page: int) -> int:
+    """Return a number of buckets for so many entries."""
+    return max(1, -(-count * _ENTRY.itemsize // int(FULL * page)))
+
+
+class StoredIndex:
+    """From hashed ids to where their records lie, as `HashIndex` has it, in a store."""
+
+    def __init__(self, file: StoreFile, table: Table, buckets: int) -> None:
+        self._file = file
+        self._table = table
+        self.buckets = buckets
+
+    @classmethod
+    def store(cls, file: StoreFile, table: Table, hashed: Keys, values: Ints) -> StoredIndex:
+        """Write an index anew."""
+        index = cls(file, table, buckets_for(len(hashed), file.page))
+        file.drop(table, 0)
+        for bucket, entries in index._sorted(hashed, values):
+            index._put(bucket, entries)
+        return index
+
+    def _bucket(self, hashed: Keys) -> Ints:
+        """Return the bucket of each hash: the buckets have equal shares of all hashes, in their order."""
+        return ((hashed >> np.uint64(32)) * np.uint64(self.buckets) >> np.uint64(32)).astype(np.int64)
+
+    def _sorted(self, hashed: Keys, values: Ints) -> Iterator[tuple[int, AnyArray]]:
+        """Return entries by bucket, in order."""
+        if len(hashed) == 0:
+            return
+        entries = np.empty(len(hashed), dtype=_ENTRY)
+        order = np.lexsort((values, hashed))
+        entries["hash"], entries["value"] = hashed[order], values[order]
+        buckets = self._bucket(entries["hash"])
+        first = np.flatnonzero(np.append(True, buckets[1:] != buckets[:-1])).tolist()
+        for begin, stop in zip(first, [*first[1:], len(entries)], strict=True):
+            yield buckets.item(begin), entries[begin:stop]
+
+    def _get(self, bucket: int) -> AnyArray:
+        content = self._file.get(self._table, bucket)
+        if content is None:
+            return np.zeros(0, dtype=_ENTRY)
+        if len(content) % _ENTRY.itemsize:
+            raise CorruptStore(f"{self._file.path}: {self._table}, row {bucket} is not whole; restore a backup.")
+        return np.frombuffer(content, dtype=_ENTRY)
+
+    def _put(self, bucket: int, entries: AnyArray) -> None:
+        if len(entries):
+            self._file.put(self._table, bucket, entries.tobytes())
+        else:
+            self._file.drop(self._table, bucket, bucket + 1)
+
+    # --- looking up ---
+
+    def entries(self) -> tuple[Keys, Ints]:
+        """Return all hashes and values, in order of the hashes."""
+        parts = [np.frombuffer(content, dtype=_ENTRY) for _, content in self._file.all(self._table)]
+        all_of_them = np.concatenate([np.zeros(0, dtype=_ENTRY), *parts])
+        return all_of_them["hash"].astype(np.uint64), all_of_them["value"].astype(np.int64)
+
+    def same_as(self, other: HashIndex) -> bool:
+        """Say whether both hold the same entries."""
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self.entries(), other.entries(), strict=True))
+
+    def find(self, hashed: int) -> list[int]:
+        """Return the values of all entries with this hash."""
+        key = np.array([hashed], dtype=np.uint64)
+        entries = self._get(self._bucket(key).item(0))
+        first, stop = np.searchsorted(entries["hash"], key[0]), np.searchsorted(entries["hash"], key[0], "right")
+        return [int(value) for value in entries["value"][first:stop]]
+
+    def first(self, hashed: Keys) -> Ints:
+        """Return the value of the first entry with each hash, or -1."""
+        values = np.full(len(hashed), -1, dtype=np.int64)
+        for bucket, wanted in self._sorted(hashed, np.arange(len(hashed))):
+            entries = self._get(bucket)
+            at = np.searchsorted(entries["hash"], wanted["hash"])
+            found = at < len(entries)
+            found[found] = entries["hash"][at[found]] == wanted["hash"][found]
+            values[wanted["value"][found]] = entries["value"][at[found]]
+        return values
+
+    # --- changing ---
+
+    def _change(self, gone: tuple[Keys, Ints], come: tuple[Keys, Ints]) -> None:
+        leaving, coming = dict(self._sorted(*gone)), dict(self._sorted(*come))
+        for bucket in sorted({*leaving, *coming}):
+            entries = self._get(bucket)
+            if bucket in leaving:
+                entries = self._without(bucket, entries, leaving[bucket])
+            if bucket in coming:
+                entries = np.concatenate([entries, coming[bucket]])
+                entries = entries[np.lexsort((entries["value"], entries["hash"]))]
+            self._put(bucket, entries)
+
+    def _without(self, bucket: int, entries: AnyArray, gone: AnyArray) -> AnyArray:
+        """Return what is left; both are in order, and one that goes takes one like it along."""
+        stay, at = np.ones(len(entries), dtype=bool), -1
+        starts = np.searchsorted(entries["hash"], gone["hash"]).tolist()
+        for start, one in zip(starts, gone.tolist(), strict=True):
+            at = max(at + 1, start)
+            while at < len(entries) and entries[at].item() != one:
+                at += 1
+            if at >= len(entries):
+                raise CorruptStore(f"{self._file.path}: {self._table}, row {bucket} lacks a record; restore a backup.")
+            stay[at] = False
+        return entries[stay]
+
+    def add(self, hashed: Keys, values: Ints) -> None:
+        """Put entries in."""
+        self._change(_NOTHING, (hashed, values))
+
+    def remove(self, hashed: Keys, values: Ints) -> None:
+        """Take entries out."""
+        self._change((hashed, values), _NOTHING)
+
+    def move(self, hashed: Keys, old: Ints, new: Ints) -> None:
+        """Change the values of entries."""
+        changing = old != new
+        self._change((hashed[changing], old[changing]), (hashed[changing], new[changing]))
+
+    def remove_one(self, hashed: int, value: int) -> None:
+        """Take an entry out."""
+        self.remove(np.array([hashed], dtype=np.uint64), np.array([value]))
+
+    def move_one(self, hashed: int, old: int, new: int) -> None:
+        """Change the value of an entry."""
+        self.move(np.array([hashed], dtype=np.uint64), np.array([old]), np.array([new]))
+
+
+_NOTHING: tuple[Keys, Ints] = (np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64))

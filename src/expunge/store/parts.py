@@ -1,0 +1,206 @@
+"""Parts of places as bytes: some records in all their columns, among them ids, subjects and keys."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from expunge.columns import csr, empty, index_type, is_sparse, pointers
+from expunge.errors import CorruptStore
+from expunge.types import AnyArray, Batch, Column
+
+PART = 2**16
+"""About how many bytes a part has."""
+SPARSE_ROWS = 256
+"""How many records a part has if a column is sparse."""
+_NUMBER = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What a column holds: numbers of a ``kind`` ("f8", "i8", …) in rows of shape ``tail``.
+
+    Strings ("U") have their length in each part. Numbers may be ``kept`` in a shorter type than they are served in.
+    """
+
+    kind: str
+    tail: tuple[int, ...] = ()
+    sparse: bool = False
+    kept: str = ""
+
+    @classmethod
+    def of(cls, column: Column, kept: str = "") -> ColumnType:
+        """Return the type of a column."""
+        if is_sparse(column):
+            return cls("f8", (column.shape[1],), True)
+        return cls("U" if column.dtype.kind == "U" else column.dtype.str[1:], column.shape[1:], False, kept)
+
+    @cached_property
+    def stored(self) -> np.dtype[Any]:
+        """The type of the numbers in the file."""
+        return np.dtype("<" + (self.kept or self.kind))
+
+    @cached_property
+    def served(self) -> np.dtype[Any]:
+        """The type of the numbers in memory."""
+        return np.dtype("U1" if self.kind == "U" else self.kind)
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many numbers a record has."""
+        return math.prod(self.tail)
+
+    def empty(self) -> Column:
+        """Return such a column without records, as it is served."""
+        return empty(self.tail[0]) if self.sparse else np.zeros((0, *self.tail), dtype=self.served)
+
+    def none(self) -> Column:
+        """Return such a column without records, as it is kept."""
+        return self.empty() if self.sparse or self.kind == "U" else np.zeros((0, *self.tail), dtype=self.stored)
+
+    def narrowed(self, column: Column) -> Column:
+        """Return numbers with the digits that are kept, in the type in which they are served: never longer than given.
+
+        >>> ColumnType("f8", (2,), kept="f4").narrowed(np.array([[0.1, 0.5]])).tolist()
+        [[0.09999999403953552, 0.5]]
+        """
+        if not self.kept:
+            return column
+        kept = column.astype(self.stored)
+        longer = np.abs(kept.astype(column.dtype)) > np.abs(column)
+        kept[longer] = np.nextafter(kept[longer], self.stored.type(0.0))
+        return kept.astype(column.dtype)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How records lie in the file."""
+
+    columns: tuple[ColumnType, ...]
+    """The given columns, then ids, subjects and keys."""
+    width: int
+    """How many of them are given ones."""
+    rows: int
+    """How many records a part has, if it is not the last of its place."""
+
+    @classmethod
+    def of(cls, columns: Batch, width: int, kept: str = "") -> Layout:
+        """Return the layout of records like these; floating-point rows of the first column are ``kept`` so."""
+        types = [ColumnType.of(columns[0], kept), *(ColumnType.of(column) for column in columns[1:])]
+        if any(one.sparse for one in types):
+            return cls(tuple(types), width, SPARSE_ROWS)
+        bytes_a_row = sum(one.numbers * one.stored.itemsize for one in types[:width])
+        return cls(tuple(types), width, max(1, PART // max(bytes_a_row, 16)))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """In which order columns lie in a part: the longest comes last, so that the others never move."""
+
+        def size(position: int) -> tuple[bool, int]:
+            one = self.columns[position]
+            return one.sparse, one.numbers * one.stored.itemsize
+
+        return tuple(sorted(range(len(self.columns)), key=size))
+
+    def write(self, columns: Batch) -> bytes:
+        """Return a part as bytes."""
+        count = int(columns[0].shape[0])
+        heads, bodies = [count], []
+        for position in self.order:
+            head, body = _written(self.columns[position], columns[position])
+            room = 0
+            if position != self.order[-1] and count:  # room for a full part
+                room = (self.rows * len(body)) // count - len(body)
+            heads.append(head)
+            bodies += [body, bytes(max(room, 0))]
+        return b"".join([_NUMBER.pack(head) for head in heads] + bodies)
+
+    def read(self, content: memoryview, name: str) -> Part:
+        """Return a part."""
+        try:
+            return Part(self, content)
+        except (struct.error, ValueError, OverflowError) as error:
+            raise CorruptStore(f"{name} cannot be read ({error}); restore a backup.") from error
+
+
+def _written(kind: ColumnType, column: Column) -> tuple[int, bytes]:
+    """Return a number that says what is needed to read a column, and its bytes."""
+    if kind.sparse:
+        counts = np.diff(column.indptr).astype("<i4").tobytes()
+        indices = column.indices.astype(_index_type(kind))
+        return len(column.data), counts + column.data.astype("<f8").tobytes() + indices.tobytes()
+    if kind.kind != "U":
+        return 0, np.ascontiguousarray(column, dtype=kind.stored).tobytes()
+    letters = np.ascontiguousarray(column).view(np.uint32).reshape(len(column), column.dtype.itemsize // 4)
+    used = np.flatnonzero(letters.any(axis=0))
+    letters = letters[:, : used.item(-1) + 1 if len(used) else 1]
+    size = 1 if letters.max(initial=0) < 2**8 else 2 if letters.max(initial=0) < 2**16 else 4
+    return letters.shape[1] * 8 + size, letters.astype(f"<u{size}").tobytes()
+
+
+def _index_type(kind: ColumnType) -> np.dtype[Any]:
+    return np.dtype(index_type(kind.tail[0])).newbyteorder("<")
+
+
+class Part:
+    """Some records in all their columns, read from bytes when asked for."""
+
+    __slots__ = ("_content", "_heads", "_layout", "_starts", "count")
+
+    def __init__(self, layout: Layout, content: memoryview) -> None:
+        self._layout = layout
+        self._content = content
+        number = len(layout.order) + 1
+        heads = struct.unpack_from(f"<{number}Q", content)
+        self.count = heads[0]
+        if self.count > layout.rows:
+            raise ValueError(f"{self.count} records")
+        self._heads, self._starts = {}, {}
+        at = number * _NUMBER.size
+        for position, head in zip(layout.order, heads[1:], strict=True):
+            self._heads[position], self._starts[position] = head, at
+            each = self._bytes_each(position)
+            at += each * (self.count if position == layout.order[-1] else layout.rows) if self.count else 0
+        if at > len(content):
+            raise ValueError("it is too short")
+
+    def _bytes_each(self, position: int) -> int:
+        kind, head = self._layout.columns[position], self._heads[position]
+        if kind.sparse:
+            return 0
+        return (head >> 3) * (head & 7) if kind.kind == "U" else kind.numbers * kind.stored.itemsize
+
+    def column(self, position: int) -> Column:
+        """Return a column as it is kept; read-only."""
+        kind, head, at = self._layout.columns[position], self._heads[position], self._starts[position]
+        if kind.sparse:
+            return self._sparse(kind, head, at)
+        if kind.kind == "U":
+            length, size = head >> 3, head & 7
+            letters = np.frombuffer(self._content, f"<u{size}", self.count * length, at)
+            return letters.astype(np.uint32).reshape(self.count, length).view(f"U{length}")[:, 0]
+        return np.frombuffer(self._content, kind.stored, self.count * kind.numbers, at).reshape(self.count, *kind.tail)
+
+    def _sparse(self, kind: ColumnType, stored: int, at: int) -> Column:
+        counts = np.frombuffer(self._content, "<i4", self.count, at)
+        data = np.frombuffer(self._content, "<f8", stored, at + 4 * self.count)
+        indices = np.frombuffer(self._content, _index_type(kind), stored, at + 4 * self.count + 8 * stored)
+        if int(counts.sum()) != stored or (stored and not 0 <= indices.min() <= indices.max() < kind.tail[0]):
+            raise CorruptStore("a sparse column is not sound; restore a backup.")
+        native = indices.dtype.newbyteorder("=")
+        return csr(data.copy(), indices.astype(native), pointers(counts, kind.tail[0]), kind.tail[0])
+
+    @property
+    def columns(self) -> Batch:
+        """All columns, as they are kept."""
+        return tuple([self.column(position) for position in range(len(self._layout.columns))])
+
+
+def as_served(kind: ColumnType, column: Column) -> AnyArray:
+    """Return a column in the type in which it is served."""
+    return column if kind.sparse or kind.kind == "U" else column.astype(kind.served, copy=False)
