@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,69 +15,14 @@ from expunge.engine import Outcome
 from expunge.errors import BadPlan, BadRecords, RankWarning, warn_caller
 from expunge.estimators.base import ROWS, TABLE, SupervisedModel, refuse_masked
 from expunge.estimators.randomness import randomness
-from expunge.learner import Learner
-from expunge.mechanisms import Identity
-from expunge.moments import EXACT_TO, Moments
-from expunge.planning import Sized, check_positive
-from expunge.queries import Gram, largest_of
+from expunge.least_squares import RidgePlan
+from expunge.planning import check_positive
+from expunge.queries import largest_of
 from expunge.records import Request
-from expunge.rules import NormalEquations
-from expunge.schedules import Everyone
 from expunge.types import AnyArray, Array
 
 COARSE = 2.0**10
 """A column whose largest number is below so many units of the grid loses digits that matter."""
-
-
-@dataclass(frozen=True)
-class RidgePlan(Sized):
-    """Everything that is fixed before the records are seen: the penalty, and between which bounds numbers lie."""
-
-    alpha: float
-    fit_intercept: bool
-    feature_bounds: tuple[float, ...]
-    target_bound: float
-
-    @property
-    def features(self) -> int:
-        """How many columns there are."""
-        return len(self.feature_bounds)
-
-    @cached_property
-    def moments(self) -> Moments:
-        """The sums of products that are kept."""
-        return Moments((*self.feature_bounds, self.target_bound))
-
-    @cached_property
-    def learner(self) -> Learner:
-        """What the engine runs."""
-        rule = NormalEquations(self.moments, self.alpha, self.fit_intercept)
-        return Learner(Everyone(1), Gram(self.moments), rule, Identity(), selector="last")
-
-    @property
-    def largest(self) -> int:
-        """Up to how many records sums are exact; more are refused."""
-        return EXACT_TO
-
-    @property
-    def size_class(self) -> tuple[int, int]:
-        """From how few to how many records it is good for: all of them, down to none."""
-        return 0, self.largest
-
-    @property
-    def horizon(self) -> int:
-        """Up to how many records no deletion replays."""
-        return self.largest
-
-    @property
-    def records_per_subject(self) -> int:
-        """How many records a subject may have: as many as it likes."""
-        return self.largest
-
-    @property
-    def passes(self) -> float:
-        """How often a fit goes through the records."""
-        return 1.0
 
 
 class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
