@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 import expunge.engine
 from expunge import Ridge
 from expunge.errors import BadPlan, BadRecords, DuplicateId, RankWarning, UnknownId
-from expunge.estimators.ridge import RidgePlan
+from expunge.least_squares import RidgePlan
 from expunge.moments import EXACT_TO
 from expunge.preprocessing import BoundedScaler
 from toys import interrupted

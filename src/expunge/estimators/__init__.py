@@ -2,10 +2,11 @@
 
 from expunge.estimators.classifiers import LinearClassifier, LinearSVC, LogisticRegression
 from expunge.estimators.kmeans import KMeans
+from expunge.estimators.opening import open
 from expunge.estimators.regressors import HuberRegressor, LinearRegression, LinearRegressor
 from expunge.estimators.ridge import Ridge
 
 __all__ = [
     "HuberRegressor", "KMeans", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC",
-    "LogisticRegression", "Ridge",
+    "LogisticRegression", "Ridge", "open",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from expunge.columns import is_sparse, rows_in
 from expunge.engine import Outcome, Verification, learn, learn_with_outcome
 from expunge.errors import BadPlan, BadRecords, ExpungeError, SizeWarning, warn_caller
+from expunge.estimators.durable import Storable
 from expunge.estimators.randomness import randomness
 from expunge.intake import as_ids, check_number
 from expunge.keeper import Keeper
@@ -23,6 +24,7 @@ from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
 from expunge.planning import check_positive
 from expunge.records import Delete, Insert, Replace, Request, check_named
+from expunge.store.keeper import DurableKeeper
 from expunge.types import AnyArray, Array
 
 
@@ -54,7 +56,7 @@ class Frozen(Protocol):
         """How often a fit goes through the records."""
 
 
-class ForgettingModel(BaseEstimator):  # type: ignore[misc]
+class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
     """A fitted model, its records and its transcript. Subclasses say what records are and what is made of the path."""
 
     COLUMNS: ClassVar[tuple[str, ...]]
@@ -101,6 +103,7 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, columns: tuple[Any, ...], ids: Any, subjects: Any, rng: np.random.Generator) -> None:
         """Learn from encoded records by the plan, and publish the model."""
+        self._refuse_stored("fit")
         records = MemoryRecords(columns, ids, subjects)
         transcript = learn(self.plan_.learner, records, rng)
         counts = isinstance(self.random_state, (int, np.integer))
@@ -128,10 +131,14 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
             self._check_replan(before, records)
             with randomness(self.random_state, request) as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
-            keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
-            keeper.follow(self._keeper)
-            self._keeper = keeper
-            self._publish()
+            if isinstance(self._keeper, DurableKeeper):
+                self._keeper.rewrite(self.plan_, records, transcript, transcript.model(self.plan_.learner))
+                self._keeper.look(self._publish)
+            else:
+                keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
+                keeper.follow(self._keeper)
+                self._keeper = keeper
+                self._publish()
         return outcome
 
     def _check_replan(self, before: Any, records: MemoryRecords) -> None:
@@ -305,7 +312,16 @@ class ForgettingModel(BaseEstimator):  # type: ignore[misc]
         return self._published[position]
 
     def _publish(self) -> None:
-        self._published = self._derive(self._keeper.model())  # in one go: other threads may be predicting
+        if isinstance(self._keeper, DurableKeeper):
+            self.plan_ = self._keeper.description.plan  # another process may have made a new one
+        self._derived = self._derive(self._keeper.model())  # in one go: other threads may be predicting
+
+    @property
+    def _published(self) -> tuple[Any, ...]:
+        """What the model is known by, as it is now."""
+        if isinstance(self._keeper, DurableKeeper):
+            self._keeper.look(self._publish)
+        return self._derived
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two models must not share records

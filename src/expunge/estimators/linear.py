@@ -164,7 +164,7 @@ class LinearModel(SupervisedModel):
     # --- parts ---
 
     def _make_plan(self, records: int, features: int, expected: int | None) -> Plan:
-        loss = self.make_loss()
+        loss = self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         choices = {name: getattr(self, name) for name in _CHOICES}

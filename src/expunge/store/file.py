@@ -329,6 +329,15 @@ class StoreFile:
                 "that deleted bytes are still in the log. End its transaction; the next call truncates the log."
             )
 
+    def copy_to(self, path: Path) -> None:
+        """Write what there is, in canonical order, into a new file."""
+        self._run("VACUUM INTO ?", (str(path),))
+
+    def replace_by(self, other: StoreFile) -> None:
+        """Become a copy of another file, to the last page, at once."""
+        with named_errors(self.path):
+            other._connection.backup(self._connection)
+
     @property
     def changes(self) -> int:
         """A number that changes when another connection has written."""

@@ -18,7 +18,6 @@ PART = 2**16
 """About how many bytes a part has."""
 SPARSE_ROWS = 256
 """How many records a part has if a column is sparse."""
-_NUMBER = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -97,28 +96,11 @@ class Layout:
         bytes_a_row = sum(one.numbers * one.stored.itemsize for one in types[:width])
         return cls(tuple(types), width, max(1, PART // max(bytes_a_row, 16)))
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """In which order columns lie in a part: the longest comes last, so that the others never move."""
-
-        def size(position: int) -> tuple[bool, int]:
-            one = self.columns[position]
-            return one.sparse, one.numbers * one.stored.itemsize
-
-        return tuple(sorted(range(len(self.columns)), key=size))
-
     def write(self, columns: Batch) -> bytes:
         """Return a part as bytes."""
-        count = int(columns[0].shape[0])
-        heads, bodies = [count], []
-        for position in self.order:
-            head, body = _written(self.columns[position], columns[position])
-            room = 0
-            if position != self.order[-1] and count:  # room for a full part
-                room = (self.rows * len(body)) // count - len(body)
-            heads.append(head)
-            bodies += [body, bytes(max(room, 0))]
-        return b"".join([_NUMBER.pack(head) for head in heads] + bodies)
+        written = [_written(*each) for each in zip(self.columns, columns, strict=True)]
+        heads = [int(columns[0].shape[0]), *(head for head, _ in written)]
+        return b"".join([struct.pack(f"<{len(heads)}Q", *heads), *(body for _, body in written)])
 
     def read(self, content: memoryview, name: str) -> Part:
         """Return a part."""
@@ -147,6 +129,15 @@ def _index_type(kind: ColumnType) -> np.dtype[Any]:
     return np.dtype(index_type(kind.tail[0])).newbyteorder("<")
 
 
+def _length(kind: ColumnType, head: int, count: int) -> int:
+    """Return how many bytes a column has."""
+    if kind.sparse:
+        return 4 * count + head * (8 + _index_type(kind).itemsize)
+    if kind.kind == "U":
+        return count * (head >> 3) * (head & 7)
+    return count * kind.numbers * kind.stored.itemsize
+
+
 class Part:
     """Some records in all their columns, read from bytes when asked for."""
 
@@ -155,25 +146,16 @@ class Part:
     def __init__(self, layout: Layout, content: memoryview) -> None:
         self._layout = layout
         self._content = content
-        number = len(layout.order) + 1
-        heads = struct.unpack_from(f"<{number}Q", content)
-        self.count = heads[0]
+        self.count, *self._heads = struct.unpack_from(f"<{len(layout.columns) + 1}Q", content)
         if self.count > layout.rows:
             raise ValueError(f"{self.count} records")
-        self._heads, self._starts = {}, {}
-        at = number * _NUMBER.size
-        for position, head in zip(layout.order, heads[1:], strict=True):
-            self._heads[position], self._starts[position] = head, at
-            each = self._bytes_each(position)
-            at += each * (self.count if position == layout.order[-1] else layout.rows) if self.count else 0
-        if at > len(content):
-            raise ValueError("it is too short")
-
-    def _bytes_each(self, position: int) -> int:
-        kind, head = self._layout.columns[position], self._heads[position]
-        if kind.sparse:
-            return 0
-        return (head >> 3) * (head & 7) if kind.kind == "U" else kind.numbers * kind.stored.itemsize
+        at = 8 * (len(layout.columns) + 1)
+        self._starts = []
+        for kind, head in zip(layout.columns, self._heads, strict=True):
+            self._starts.append(at)
+            at += _length(kind, head, self.count)
+        if at != len(content):
+            raise ValueError(f"{len(content)} bytes")
 
     def column(self, position: int) -> Column:
         """Return a column as it is kept; read-only."""

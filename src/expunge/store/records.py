@@ -108,10 +108,11 @@ def index_records(file: StoreFile, ids: list[Keys], subjects: list[Keys] | None,
     return by_id.buckets, StoredIndex.store(file, "subjects", np.concatenate([nothing, *subjects]), places).buckets
 
 
-def store_records(file: StoreFile, records: MemoryRecords, schedule: Schedule) -> Inventory:
+def store_records(file: StoreFile, records: MemoryRecords) -> Inventory:
     """Write records that lie by place, with all that is needed to find them."""
     shelves, width = records.shelves, records.width
-    layout = Layout.of(records.model, width)
+    kept = records.inventory.layout.columns[0].kept if isinstance(records, StoredRecords) else ""
+    layout = Layout.of(records.model, width, kept)
     target = StoredShelves(file, layout, shelves.least)
     ids, subjects = [], []
     for place in np.flatnonzero(shelves.lengths).tolist():

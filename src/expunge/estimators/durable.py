@@ -1,0 +1,131 @@
+"""What models that can forget have to do with files: saving, closing, receipts."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, Self
+
+from sklearn.random_projection import SparseRandomProjection
+
+from expunge.columns import csr
+from expunge.errors import SeedWarning, StoreError, warn_caller
+from expunge.store.codec import pack, unpack
+from expunge.store.keeper import DurableKeeper
+from expunge.store.maintenance import compact_kept
+from expunge.store.receipts import Receipt, ReceiptsCheck, check_receipts, export, find
+from expunge.store.saving import as_path, save
+from expunge.store.state import Description
+
+_NOT_DESCRIBED = ("_keeper", "_derived", "_projection", "_given_loss", "plan_")
+
+
+class Storable:
+    """A model that can be saved into a file, and that may live in one."""
+
+    _keeper: Any
+    plan_: Any
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, with its records and all that is kept beside them, into a new file.
+
+        From then on use ``expunge.open(path)``: requests to it are durable. This model stays as it is, in memory, and
+        what is asked of it does not reach the file. Beside the file lies a key, in a file of its own, with which
+        receipts name people; keep it, and keep it apart from exported receipts.
+        """
+        self._need_fit()  # type: ignore[attr-defined]
+        if self.__dict__.get("random_state") is not None or self._keeper.begun is not None:
+            warn_caller(
+                "random_state: this model was trained with a fixed one. Who knows it can take the noise away, and with "
+                "it what deleted records contributed: fit with random_state=None what is meant to forget people.",
+                SeedWarning,
+            )
+        with self._keeper.lock:
+            save(
+                as_path(path), self._description(), _packed(self.__dict__.get("_projection")),
+                self._keeper.records, self._keeper.transcript, self._keeper.model(),
+            )  # fmt: skip
+
+    def _description(self) -> Description:
+        known = model_class(type(self))
+        names = known._get_param_names()
+        parameters = {name: getattr(self, name) for name in names if name != "random_state"}  # seeds are not kept
+        own = self.get_params(deep=False)  # type: ignore[attr-defined]
+        attributes = {
+            name: value for name, value in self.__dict__.items() if name not in own and name not in _NOT_DESCRIBED
+        }
+        return Description(known.__name__, parameters, attributes, self.plan_)
+
+    # --- a model that lives in a file ---
+
+    @property
+    def _store(self) -> DurableKeeper:
+        """What keeps the file."""
+        keeper = self.__dict__.get("_keeper")
+        if not isinstance(keeper, DurableKeeper):
+            raise StoreError("this model is in memory only; save(path) it, and use expunge.open(path).")
+        return keeper
+
+    def _refuse_stored(self, what: str) -> None:
+        keeper = self.__dict__.get("_keeper")
+        if isinstance(keeper, DurableKeeper):
+            raise StoreError(
+                f"{what}: this model lives in {keeper.path}, which keeps its records. Use insert, or replan(); to "
+                "start from other records, fit a new model and save it to another path."
+            )
+
+    def close(self) -> None:
+        """Close the file that the model lives in; a model in memory has nothing to close."""
+        keeper = self.__dict__.get("_keeper")
+        if isinstance(keeper, DurableKeeper):
+            keeper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+    def compact(self) -> None:
+        """Rewrite the file in canonical order, without empty pages: its layout then tells nothing of its history."""
+        self._need_fit()  # type: ignore[attr-defined]
+        compact_kept(self._store)
+
+    def export_receipts(self, *, ids: Any = None, subjects: Any = None) -> dict[str, Any]:
+        """Return all receipts, as can be written to JSON and filed; or those that name certain ids or subjects."""
+        self._need_fit()  # type: ignore[attr-defined]
+        keeper = self._store
+        with keeper.lock:
+            receipts = [Receipt.from_json(text) for text in keeper.file.texts("receipts")]
+            state = keeper.state
+        if ids is not None or subjects is not None:
+            receipts = find(receipts, keeper.key, ids=ids, subjects=subjects)
+        public_key = None if keeper.signer is None else keeper.signer.public_key
+        return export(receipts, store=state.store, head=state.head, version=state.version, public_key=public_key)
+
+    def verify_receipts(self, public_key: Any = None) -> ReceiptsCheck:
+        """Check that no receipt was altered, taken out or put in; with a ``public_key``, their signatures too."""
+        return check_receipts(self.export_receipts(), public_key=public_key)
+
+
+def model_class(kind: type) -> Any:
+    """Return the class that a model is opened as: its own, or, of a user's own class, the nearest of Expunge's."""
+    return next(one for one in kind.__mro__ if one.__module__.startswith("expunge.estimators."))
+
+
+def _packed(projection: SparseRandomProjection | None) -> bytes | None:
+    if projection is None:
+        return None
+    matrix = projection.components_.tocsr()
+    arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    return pack(str(matrix.shape[1]), arrays)
+
+
+def unpacked(content: bytes) -> SparseRandomProjection:
+    """Return a random projection that was packed."""
+    text, arrays = unpack(content)
+    matrix = csr(arrays["data"], arrays["indices"], arrays["indptr"], int(text))
+    projection = SparseRandomProjection(matrix.shape[0], dense_output=True)
+    projection.components_ = matrix
+    projection.n_components_ = matrix.shape[0]
+    projection.n_features_in_ = matrix.shape[1]
+    return projection

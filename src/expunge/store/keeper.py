@@ -1,0 +1,393 @@
+"""Requests to a model that lives in a store: recorded with their coins, then done, each exactly once.
+
+First the request, the coins that will be tossed for it and the version of the state are committed. Then everything
+that it changes, its receipt and the end of its record are committed together. Whatever happens between the two, the
+file has all that is needed to do the same again; and nothing is acknowledged before the log is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from expunge.edits import Edit
+from expunge.engine import Change, Outcome, Verification, decide_on, propose, verify
+from expunge.errors import CorruptStore, ExpungeError, ReadOnlyStore, StoreError
+from expunge.index import hashes
+from expunge.intake import as_ids
+from expunge.keeper import Keeper
+from expunge.learner import Transcript
+from expunge.memory import MemoryRecords
+from expunge.records import Insert, Request
+from expunge.selectors import Running
+from expunge.store import failpoints
+from expunge.store.file import WAIT, StoreFile, WriterLock, beside
+from expunge.store.receipts import Receipt, Signer, digest_names, load_key, write_receipt
+from expunge.store.records import StoredRecords, index_records, store_records
+from expunge.store.saving import remove
+from expunge.store.state import (
+    DESCRIPTION,
+    KNOWN,
+    Pending,
+    State,
+    advanced,
+    plan_digest,
+    read_description,
+    read_state,
+    read_vector,
+    store_transcript,
+    stored_transcript,
+    write_state,
+    write_vector,
+)
+from expunge.types import Array
+
+
+class _Exclusive:
+    """A lock between threads and between processes; who gets it sees the newest state."""
+
+    def __init__(self, keeper: DurableKeeper) -> None:
+        self._keeper = weakref.proxy(keeper)
+        self._threads = threading.RLock()
+        self._file = WriterLock(keeper.path, keeper.wait)
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            if self._depth == 0:
+                self._keeper.check_open()
+                self._enter()
+            self._depth += 1
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def _enter(self) -> None:
+        try:
+            self._file.acquire()
+        except ReadOnlyStore:
+            if not self._keeper.read_only:
+                raise
+        try:
+            self._keeper.refresh()
+        except BaseException:
+            self._file.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._file.release()
+        self._threads.release()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class DurableKeeper(Keeper):
+    """Owns a store, and changes it by whole requests only; safe to share between threads, and with other processes."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        loss: Any = None,
+        read_only: bool = False,
+        wait: float = WAIT,
+        signer: Signer | None = None,
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.wait = wait
+        self.signer = signer
+        self._strangers = {} if loss is None else {type(loss).__name__: loss}
+        self._process = os.getpid()
+        self.begun = None
+        self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
+        self._file = StoreFile(path, read_only=read_only, wait=wait)
+        self._reader = StoreFile(path, read_only=True, wait=wait)
+        self._finalizer = weakref.finalize(self, _close, self._file, self._reader)
+        self._looking = threading.Lock()
+        self._key = b"" if read_only else load_key(beside(path, "-key"))
+        self._state: State | None = None
+        self._known: int | None = None
+        self._seen: int | None = None
+        self._shown: int | None = None
+        self._text: str | None = None
+        self._log = not read_only
+        self.lock: Any = _Exclusive(self)
+        with self._looking:
+            self._look()
+
+    def __getstate__(self) -> NoReturn:
+        raise StoreError(
+            f"{self.path}: a model in a store can be neither pickled nor copied; make another file of it with save(), "
+            "or open it again."
+        )
+
+    # --- the newest state ---
+
+    def check_open(self) -> None:
+        """Raise if the store was closed, or belongs to another process."""
+        if not self._finalizer.alive:
+            raise StoreError(f"{self.path}: this model was closed; open it again.")
+        if os.getpid() != self._process:
+            raise StoreError(f"{self.path}: this model was opened by another process; open it in this one.")
+
+    def look(self, publish: Callable[[], None]) -> None:
+        """Publish the newest state, if another process has written one; requests under way do not hold this up."""
+        if os.getpid() != self._process or not self._finalizer.alive:
+            return
+        with self._looking:
+            if self._reader.changes != self._seen and self._look():
+                publish()
+
+    def _look(self) -> bool:
+        """Read what is published; say whether it is new."""
+        changes = self._reader.changes
+        with self._reader.reading():
+            state = read_state(self._reader)
+            new = state.version != self._shown
+            if new:
+                text = self._reader.text("about", DESCRIPTION)
+                if self._text is None or text != self._text:
+                    self.description = read_description(self._reader, self._strangers)
+                self._text, self._vector = text, read_vector(self._reader)
+        self._shown, self._seen = state.version, changes
+        return new
+
+    def refresh(self) -> None:
+        """Make ready for a request: read what others have changed, or what was rolled back."""
+        changes = self._file.changes
+        if self._state is not None and changes == self._known:
+            return
+        with self._file.reading():
+            state = read_state(self._file)
+            if self._state is None or state != self._state:
+                self.plan = read_description(self._file, self._strangers).plan
+                self.learner = self.plan.learner
+                self.records: MemoryRecords = StoredRecords(self._file, state.inventory, self.learner.schedule)
+                self.transcript = stored_transcript(self._file, self.learner, self._stored)
+                self._running = Running(self.learner.selector) if self.learner.schedule.ordered else None
+        self._state, self._known = state, changes
+
+    def _forget(self) -> None:
+        """Forget what is in memory: the file has the truth."""
+        self._state = None
+        with suppress(StoreError):
+            self._file.rollback()
+
+    @property
+    def _stored(self) -> StoredRecords:
+        assert isinstance(self.records, StoredRecords)
+        return self.records
+
+    @property
+    def state(self) -> State:
+        """The state as it was last read."""
+        assert self._state is not None
+        return self._state
+
+    # --- requests ---
+
+    def has_begun(self, request: Request) -> bool:
+        """Say whether this very request was recorded: then it is done, or will be finished by whatever comes next."""
+        asked = self._asked.get(request)
+        if asked is None:
+            return False
+        number, position = asked
+        with self.lock:
+            waiting = self._waiting()
+            if waiting is not None and waiting.number == number:
+                return True
+            receipt = self._file.text("receipts", position)
+            return receipt is not None and Receipt.from_json(receipt).request == number
+
+    def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+        """Serve a request; it is durable when this returns."""
+        if self.read_only:
+            raise ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
+        with self.lock:
+            self.catch_up(publish)
+            coins = rng.bit_generator.state
+            try:
+                edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
+                pending = Pending(request, uuid.uuid4().hex, self.state.version, dict(coins))
+                self._record(pending)
+            except ExpungeError as error:
+                error.refused = True
+                raise
+            return self._complete(pending, edit, rng, publish)
+
+    def _record(self, pending: Pending) -> None:
+        """Make a request durable, with its coins."""
+        self._asked[pending.request] = pending.number, self.state.receipts + 1
+        failpoints.reach("request: recording")
+        with self._file.transaction():
+            self._file.put("pending", 0, pending.to_bytes())
+        failpoints.reach("request: recorded")
+
+    def _waiting(self) -> Pending | None:
+        content = self._file.get("pending", 0)
+        return None if content is None else Pending.from_bytes(bytes(content))
+
+    def catch_up(self, publish: Callable[[], None]) -> None:
+        """Finish what was recorded and interrupted, with the coins that were recorded with it."""
+        with self.lock:
+            waiting = None if self.read_only else self._waiting()
+            if waiting is not None:
+                if waiting.version != self.state.version:
+                    raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
+                rng = waiting.generator()
+                self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
+            elif self._log:
+                self.empty_log()
+        self.look(publish)
+
+    def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+        """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
+        self._log = True
+        self._file.begin()
+        try:
+            change = decide_on(self.learner, self.records, self.transcript, edit, rng)
+            failpoints.reach("request: decided")
+            if self._commit(change):
+                write_vector(self._file, super().model())
+            state = self._acknowledge(pending, change.outcome)
+            self._file.drop("pending", 0)
+            failpoints.reach("request: written")
+            self._file.commit()
+        except BaseException:
+            self._forget()
+            raise
+        self._state = state
+        failpoints.reach("request: committed")
+        self.look(publish)
+        self.empty_log()
+        failpoints.reach("request: done")
+        return change.outcome
+
+    def _commit(self, change: Change) -> bool:
+        """Write what a change changes; say whether the path is another now."""
+        moved = change.staged is not None or change.steps != self.transcript.steps
+        first = change.steps if change.staged is None else change.staged.first
+        if self._running is not None:
+            self._running.cut(min(first, change.steps) + 1)
+        change.commit()
+        return moved
+
+    def _acknowledge(self, pending: Pending, outcome: Outcome) -> State:
+        """Write the receipt and the new state."""
+        request, before = pending.request, self.state
+        named_by, names = None, None
+        if not isinstance(request, Insert):
+            named_by = "subjects" if request.ids is None else "ids"
+            names = as_ids(named_by, request.subjects if request.ids is None else request.ids)
+        receipt = write_receipt(
+            request=pending.number,
+            kind=type(request).__name__.lower(),  # type: ignore[arg-type]
+            named_by=named_by,  # type: ignore[arg-type]
+            digests=() if names is None else digest_names(self._key, named_by, names),  # type: ignore[arg-type]
+            removed=outcome.removed,
+            added=outcome.added,
+            day=datetime.now(UTC).date().isoformat(),
+            version=before.version + 1,
+            plan=plan_digest(self.plan),
+            previous=before.head,
+            signer=self.signer,
+        )
+        state = advanced(before, self._stored.inventory, receipt.hash)
+        self._file.put_text("receipts", state.receipts, receipt.to_json())
+        write_state(self._file, state)
+        return state
+
+    def empty_log(self) -> None:
+        """Leave nothing in the log, and no file that was being written when a process died."""
+        remove(beside(self.path, "-new"))
+        self._file.truncate_log()
+        self._log = False
+
+    def rewrite(self, plan: Any, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
+        """Put a fresh fit in the place of everything, at once."""
+        with self.lock:
+            self._log = True
+            with self._file.transaction():
+                description = replace(read_description(self._file, self._strangers), plan=plan)
+                self._file.put_text("about", DESCRIPTION, KNOWN.write(description))
+                self._file.drop("blocks", 0)
+                inventory = store_records(self._file, records)
+                for table in ("sums", "answers", "iterates"):
+                    self._file.drop(table, 0)
+                store_transcript(self._file, transcript)
+                write_vector(self._file, model)
+                write_state(self._file, advanced(self.state, inventory))
+            self._state = None
+            self.refresh()
+            self.empty_log()
+
+    def reindex(self) -> None:
+        """Write the indexes anew, for the number of records that there are."""
+        with self.lock:
+            records, names = self._stored, self._stored.subjects
+            ids, subjects = [hashes(records.all_ids())], None if names is None else [hashes(names)]
+            with self._file.transaction():
+                buckets = index_records(self._file, ids, subjects, records.shelves.lengths)
+                inventory = replace(self.state.inventory, buckets=buckets[0], subject_buckets=buckets[1])
+                write_state(self._file, replace(self.state, inventory=inventory))
+            self._state = None
+            self.refresh()
+
+    # --- looking ---
+
+    def model(self) -> Array:
+        """Return the model that the learner's selector made of the iterates."""
+        return self._vector
+
+    def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
+        """Read every byte of the file, and re-derive what can be."""
+        with self.lock:
+            self.catch_up(publish)
+            if problems := self._file.damage():
+                return Verification(tuple(problems), None, 0, self.state.inventory.count)
+            self._state = None
+            self.refresh()
+            return verify(self.learner, self.records, self.transcript, tolerance=tolerance)
+
+    def array(self, number: int) -> bytes:
+        """Return an array that never changes."""
+        with self._looking:
+            return bytes(self._reader.need("arrays", number))
+
+    @property
+    def file(self) -> StoreFile:
+        """The file, for those who hold the lock."""
+        return self._file
+
+    @property
+    def key(self) -> bytes:
+        """What names are digested with."""
+        return self._key or load_key(beside(self.path, "-key"))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._finalizer()
+        self.lock.close()
+
+
+def _close(*files: StoreFile) -> None:
+    for file in files:
+        file.close()

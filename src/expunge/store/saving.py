@@ -1,0 +1,120 @@
+"""Writing a model into a file of its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import NotAStore, StoreError
+from expunge.learner import Transcript
+from expunge.memory import MemoryRecords
+from expunge.store import failpoints
+from expunge.store.file import StoreFile, beside
+from expunge.store.receipts import GENESIS, make_key
+from expunge.store.records import store_records
+from expunge.store.state import (
+    DESCRIPTION,
+    KNOWN,
+    PROJECTION,
+    Description,
+    State,
+    store_transcript,
+    write_state,
+    write_vector,
+)
+from expunge.types import Array
+
+PAGES = (512, 1024, 2048, 4096)
+"""Sizes of a page, for small blocks and larger ones."""
+
+
+def page_for(block: int) -> int:
+    """Return the size of pages for blocks of so many bytes: small ones would waste large pages."""
+    return next((page for page in PAGES if block <= 2 * page), PAGES[-1])
+
+
+def as_path(path: str | PathLike[str]) -> Path:
+    """Return a path, or say that it is none."""
+    if not isinstance(path, (str, PathLike)):
+        raise NotAStore(f"path: expected the path of a file, got {type(path).__name__}.")
+    return Path(path)
+
+
+@contextmanager
+def new_store(path: Path, page: int) -> Iterator[StoreFile]:
+    """Give a file to write a store into; it gets its name when it is whole, and is gone if it never is."""
+    if path.exists():
+        raise StoreError(f"{path}: is already there; give another path, or remove the file.")
+    new = beside(path, "-new")
+    remove(new)
+    file = StoreFile.create(new, page)
+    try:
+        with file.transaction():
+            yield file
+        file.truncate_log()
+        file.close()
+        failpoints.reach("save: written")
+        if not beside(path, "-key").exists():
+            make_key(beside(path, "-key"))
+        rename(new, path)
+        failpoints.reach("save: renamed")
+    except BaseException:
+        file.close()
+        remove(new)
+        raise
+
+
+def rename(new: Path, path: Path) -> None:
+    """Give a file its name, durably."""
+    descriptor = os.open(new, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(new, path)
+    with suppress(OSError):  # not every system lets folders be synced
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a SQLite file and what belongs to it."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        beside(path, ending).unlink(missing_ok=True)
+
+
+def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
+    """Write what is not records, transcript or state."""
+    file.put_text("about", DESCRIPTION, KNOWN.write(description))
+    write_vector(file, model)
+    if projection is not None:
+        file.put("arrays", PROJECTION, projection)
+
+
+def save(
+    path: Path,
+    description: Description,
+    projection: bytes | None,
+    records: MemoryRecords,
+    transcript: Transcript,
+    model: Array,
+) -> None:
+    """Write a model into a new store."""
+    places = max(1, len(records.shelves.lengths))
+    bytes_a_record = sum(_bytes(column) for column in records.model)
+    with new_store(path, page_for(records.count * bytes_a_record // places)) as file:
+        begin_store(file, description, projection, model)
+        store_transcript(file, transcript)
+        write_state(file, State(uuid.uuid4().hex, 0, 0, GENESIS, store_records(file, records)))
+
+
+def _bytes(column: Any) -> int:
+    return int(column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1))

@@ -1,0 +1,202 @@
+"""What a store holds beside records and tables: the description of the model, and the state that requests change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from expunge import losses
+from expunge.clustering import ClusterPlan
+from expunge.columns import csr, is_sparse
+from expunge.errors import CorruptStore
+from expunge.extents import Extent
+from expunge.learner import Learner, Transcript
+from expunge.least_squares import RidgePlan
+from expunge.planning import Plan
+from expunge.records import Delete, Insert, Replace, Request
+from expunge.store.codec import Registry, pack, unpack
+from expunge.store.file import StoreFile
+from expunge.store.parts import ColumnType, Layout
+from expunge.store.records import Inventory, StoredRecords
+from expunge.store.tables import StoredRows
+from expunge.types import AnyArray, Array, Column
+
+DESCRIPTION, STATE = 0, 1
+"""Numbers of texts."""
+MODEL, PROJECTION = 0, 1
+"""Numbers of arrays."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a model is: its class, its parameters, what it learned to expect at its first fit, and its plan."""
+
+    model: str
+    parameters: dict[str, Any]
+    attributes: dict[str, Any]
+    plan: Any
+
+
+@dataclass(frozen=True)
+class State:
+    """What requests change."""
+
+    store: str
+    """A random name of the store, the same in all its backups."""
+    version: int
+    """How often the state has changed."""
+    receipts: int
+    head: str
+    """The hash of the last receipt."""
+    inventory: Inventory
+
+
+KNOWN = Registry(
+    [
+        Description, State, Inventory, Layout, ColumnType, Plan, ClusterPlan, RidgePlan, Extent, losses.Logistic,
+        losses.Hinge, losses.SmoothedHinge, losses.Multinomial, losses.MulticlassHinge, losses.Squared, losses.Huber,
+        losses.Weighted,
+    ]
+)  # fmt: skip
+
+
+def plan_digest(plan: Any) -> str:
+    """Return a digest of a plan."""
+    return hashlib.sha256(KNOWN.write(plan).encode()).hexdigest()
+
+
+def read_description(file: StoreFile, strangers: Mapping[str, Any] | None = None) -> Description:
+    """Return what the model is; a loss of the user's own is among the ``strangers``."""
+    description: Description = _read(file, DESCRIPTION, Description, strangers)
+    return description
+
+
+def read_state(file: StoreFile) -> State:
+    """Return the state."""
+    state: State = _read(file, STATE, State)
+    return state
+
+
+def _read(file: StoreFile, number: int, kind: type, strangers: Mapping[str, Any] | None = None) -> Any:
+    text = file.text("about", number)
+    if text is None:
+        raise CorruptStore(f"{file.path}: about, row {number} is missing; restore a backup.")
+    value = KNOWN.read(text, strangers)
+    if not isinstance(value, kind):
+        raise CorruptStore(f"{file.path}: about, row {number} is of another kind; restore a backup.")
+    return value
+
+
+def write_state(file: StoreFile, state: State) -> None:
+    """Write the state."""
+    file.put_text("about", STATE, KNOWN.write(state))
+
+
+def read_vector(file: StoreFile) -> Array:
+    """Return the model's parameters, as its selector made them of the iterates."""
+    return np.frombuffer(file.need("arrays", MODEL), "<f8").astype(np.float64)
+
+
+def write_vector(file: StoreFile, model: Array) -> None:
+    """Write the model's parameters."""
+    file.put("arrays", MODEL, model.astype("<f8").tobytes())
+
+
+def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords) -> Transcript:
+    """Return the transcript that is in a store; its tables are read when they are needed."""
+    start = np.asarray(learner.rule.start, dtype=float)
+    sums = StoredRows(file, "sums", learner.query.size)
+    answers = sums if learner.silent else StoredRows(file, "answers", learner.query.size)
+    return Transcript(sums, answers, StoredRows(file, "iterates", start.size), start, records)
+
+
+def store_transcript(file: StoreFile, transcript: Transcript) -> None:
+    """Write a transcript anew."""
+    StoredRows.store(file, "sums", transcript.sums[:])
+    if transcript.answers is not transcript.sums:
+        StoredRows.store(file, "answers", transcript.answers[:])
+    StoredRows.store(file, "iterates", transcript.iterates[:])
+
+
+# --- requests that wait -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that was accepted, with the coins that will be tossed for it."""
+
+    request: Request
+    number: str
+    """Its name on the receipt."""
+    version: int
+    """Of the state that it was accepted in."""
+    coins: dict[str, Any]
+    """The state of the generator."""
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes."""
+        request, arrays = self.request, dict[str, AnyArray]()
+        for name in ("ids", "subjects"):
+            if (names := getattr(request, name)) is not None:
+                arrays[name] = np.asarray(names)
+        widths = []
+        for position, column in enumerate(getattr(request, "columns", ())):
+            widths.append(int(column.shape[1]) if is_sparse(column) else None)
+            if is_sparse(column):
+                for part in ("data", "indices", "indptr"):
+                    arrays[f"{position} {part}"] = getattr(column, part)
+            else:
+                arrays[str(position)] = np.asarray(column)
+        said = {
+            "kind": type(request).__name__, "missing": getattr(request, "missing", None), "widths": widths,
+            "number": self.number, "version": self.version, "coins": self.coins,
+        }  # fmt: skip
+        return pack(json.dumps(said), arrays)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Pending:
+        """Return what `to_bytes` has written."""
+        text, arrays = unpack(content)
+        try:
+            said = json.loads(text)
+            columns = tuple([_column(arrays, position, width) for position, width in enumerate(said["widths"])])
+            request: Request
+            ids, subjects = arrays.get("ids"), arrays.get("subjects")
+            match said["kind"]:
+                case "Delete":
+                    request = Delete(ids, subjects, said["missing"])
+                case "Insert":
+                    request = Insert(columns, ids, subjects)
+                case "Replace":
+                    request = Replace(columns, ids, subjects, said["missing"])
+                case other:
+                    raise ValueError(f"a request of kind {other!r}")
+            return cls(request, str(said["number"]), int(said["version"]), dict(said["coins"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptStore(f"pending, row 0 cannot be read ({error}); restore a backup.") from error
+
+    def generator(self) -> np.random.Generator:
+        """Return the coins."""
+        if self.coins.get("bit_generator") not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
+            raise CorruptStore("pending, row 0 has no coins; restore a backup.")
+        bits = getattr(np.random, self.coins["bit_generator"])()
+        bits.state = self.coins
+        return np.random.Generator(bits)
+
+
+def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Column:
+    if width is None:
+        return arrays[str(position)]
+    data, indices, ends = (arrays[f"{position} {part}"] for part in ("data", "indices", "indptr"))
+    return csr(data, indices, ends, width)
+
+
+def advanced(state: State, inventory: Inventory, head: str | None = None) -> State:
+    """Return the next state; with a new receipt, its hash."""
+    receipts = state.receipts + (head is not None)
+    return replace(state, version=state.version + 1, receipts=receipts, head=head or state.head, inventory=inventory)
