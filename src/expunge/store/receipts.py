@@ -1,0 +1,632 @@
+"""Receipts of requests: each says that a request was done, never how.
+
+They are chained by their hashes, so that none can be altered, moved or taken out unnoticed, and may be signed. People
+are named in them by keyed digests: who has the key can ask whether a name is there, nobody else can.
+
+>>> first = write_receipt(
+...     request="0" * 32, kind="delete", named_by="ids", digests=digest_names(bytes(32), "ids", np.array([17])),
+...     removed=1, added=0, day="2026-11-15", version=1, plan="a" * 64, previous=GENESIS,
+... )
+>>> [receipt.day for receipt in find([first], bytes(32), ids=[17])], find([first], bytes(32), ids=[18])
+(['2026-11-15'], [])
+>>> exported = export([first], store="b" * 32, head=first.hash, version=1, public_key=None)
+>>> check_receipts(exported).ok
+True
+>>> exported["receipts"][0]["removed"] = 2
+>>> check_receipts(exported).problems
+('receipts[0]: hash: not that of the other fields; the receipt was altered.',)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import date
+from functools import cached_property
+from hashlib import blake2b, sha256
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from expunge.errors import BadPlan, CorruptStore, StoreError
+from expunge.intake import as_ids
+from expunge.types import AnyArray, Mask
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+Kind = Literal["delete", "insert", "replace"]
+NamedBy = Literal["ids", "subjects"]
+FilePath = str | os.PathLike[str]
+
+GENESIS = "0" * 64
+"""What stands for the hash of the receipt before the first."""
+FORMAT = "expunge receipts 1"
+SAYS = (
+    "Each receipt says that the operator's software recorded that a request (to delete, insert or replace records) was "
+    "done, on that day and in this order. "
+    "Their hashes show that none was altered, moved or taken out since it, or one after it, was signed, or since the "
+    "head hash was noted in another place. "
+    "They do not show that the model really is free of a record: only verify, run on the store itself, shows that."
+)
+KEY_BYTES = 32
+DIGEST_BYTES = 16
+AT_ONCE = 2**16
+MOST_PROBLEMS = 20
+
+
+# --- one receipt --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """That a request was done. Nothing in it depends on how: on coins, replays, time taken, or what records say.
+
+    One with a field of the wrong shape cannot be made.
+    """
+
+    request: str
+    """The random id of the request, 32 hexadecimal digits."""
+    kind: Kind
+    named_by: NamedBy | None
+    """How the request named its records; None for an insertion."""
+    digests: tuple[str, ...]
+    """A keyed digest of each id or subject that was named (`digest_names`); none for an insertion."""
+    removed: int
+    added: int
+    """How many records left and came."""
+    day: str
+    """The day (UTC) on which it was done, such as 2026-11-15."""
+    version: int
+    """The version of the state after the request."""
+    plan: str
+    """The SHA-256 of the plan, in hexadecimal digits."""
+    previous: str
+    """The hash of the receipt before, or GENESIS."""
+    signature: str | None = None
+    """An Ed25519 signature of the hash (see `Signer`), in hexadecimal digits."""
+
+    def __post_init__(self) -> None:
+        for name in ("removed", "added", "version"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        _check_hex("request", self.request, 32)
+        _check_hex("plan", self.plan, 64)
+        _check_hex("previous", self.previous, 64)
+        _check_day(self.day)
+        _check_names(self.kind, self.named_by, self.digests)
+        object.__setattr__(self, "digests", tuple(self.digests))
+        if self.signature is not None:
+            _check_hex("signature", self.signature, 128)
+
+    @cached_property
+    def hash(self) -> str:
+        """The SHA-256 of all other fields but the signature, as canonical JSON."""
+        said = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "signature"}
+        return sha256(_canonical(said).encode("ascii")).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and the hash, ready for JSON."""
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**said, "digests": list(self.digests), "hash": self.hash}
+
+    def to_json(self) -> str:
+        """Return all fields and the hash as canonical JSON: names sorted, no spaces, ASCII only."""
+        return _canonical(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        """Return the receipt that `to_json` wrote, or raise `CorruptStore`, naming the field that is wrong."""
+        try:
+            return _from_dict(_parsed(text))
+        except CorruptStore as error:
+            raise CorruptStore(f"receipt: {error}") from error
+
+
+def write_receipt(
+    *,
+    request: str,
+    kind: Kind,
+    named_by: NamedBy | None,
+    digests: Iterable[str],
+    removed: int,
+    added: int,
+    day: str,
+    version: int,
+    plan: str,
+    previous: str,
+    signer: Signer | None = None,
+) -> Receipt:
+    """Return the receipt that comes after the one whose hash is ``previous``, signed if there is a ``signer``."""
+    said = (request, kind, named_by, tuple(digests), removed, added, day, version, plan, previous)
+    receipt = Receipt(*said)
+    return receipt if signer is None else Receipt(*said, signature=signer.sign(receipt.hash))
+
+
+def _canonical(said: dict[str, Any]) -> str:
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _parsed(text: str | bytes) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except (RecursionError, MemoryError) as error:
+        raise CorruptStore("not the JSON of receipts: nested too deeply, or too large.") from error
+    except (TypeError, ValueError) as error:
+        raise CorruptStore(f"not JSON: {error}.") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return found
+
+
+def _from_dict(said: object) -> Receipt:
+    """Return the receipt that `Receipt.to_dict` gave, or raise `CorruptStore`. ``said`` may be anything."""
+    if not isinstance(said, dict):
+        raise CorruptStore("expected an object with the fields of a receipt.")
+    names = [field.name for field in fields(Receipt)]
+    for name in (*names, "hash"):
+        if name not in said:
+            raise CorruptStore(f"{name}: missing.")
+    for name in said:
+        if name not in names and name != "hash":
+            shown = repr(name[:40]) if isinstance(name, str) else type(name).__name__
+            raise CorruptStore(f"{shown}: a receipt has no such field.")
+    if not isinstance(said["digests"], list):
+        raise CorruptStore("digests: expected a list.")
+    try:
+        receipt = Receipt(**{name: said[name] for name in names})
+        _check_hex("hash", said["hash"], 64)
+    except BadPlan as error:
+        raise CorruptStore(str(error)) from error
+    if said["hash"] != receipt.hash:
+        raise CorruptStore("hash: not that of the other fields; the receipt was altered.")
+    return receipt
+
+
+# --- the shape of fields: what is wrong may be anything, and is not repeated ---------------------------
+
+_HEX = re.compile("[0-9a-f]*")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _is_hex(value: object, digits: int) -> bool:
+    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+
+
+def _check_hex(name: str, value: object, digits: int) -> None:
+    if not _is_hex(value, digits):
+        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
+        raise BadPlan(f"{name}: expected a whole number from 0 to 2^63 - 1.")
+    return int(value)
+
+
+def _check_day(day: object) -> None:
+    if isinstance(day, str) and _DAY.fullmatch(day):
+        with suppress(ValueError):
+            date.fromisoformat(day)
+            return
+    raise BadPlan("day: expected a day such as 2026-11-15, with no time.")
+
+
+def _check_names(kind: object, named_by: object, digests: object) -> None:
+    if not isinstance(kind, str) or kind not in ("delete", "insert", "replace"):
+        raise BadPlan("kind: expected 'delete', 'insert' or 'replace'.")
+    if kind == "insert" and named_by is not None:
+        raise BadPlan("named_by: expected None, as an insertion names nobody.")
+    if kind != "insert":
+        _check_named_by(named_by)
+    if not _are_digests(digests):
+        raise BadPlan(f"digests: expected {2 * DIGEST_BYTES} hexadecimal digits for each name; see digest_names.")
+    if kind == "insert" and digests:
+        raise BadPlan("digests: expected none, as an insertion names nobody.")
+
+
+def _are_digests(digests: object) -> bool:
+    if not isinstance(digests, (tuple, list)):
+        return False
+    sized = all(isinstance(digest, str) and len(digest) == 2 * DIGEST_BYTES for digest in digests)
+    return sized and _HEX.fullmatch("".join(digests)) is not None
+
+
+def _check_named_by(named_by: object) -> None:
+    if not isinstance(named_by, str) or named_by not in ("ids", "subjects"):
+        raise BadPlan("named_by: expected 'ids' or 'subjects'.")
+
+
+# --- names --------------------------------------------------------------------------------------------
+
+
+def digest_names(key: bytes, named_by: NamedBy, names: AnyArray) -> tuple[str, ...]:
+    """Return a keyed digest of each name: BLAKE2b with ``key`` and 16 bytes of output, in hexadecimal digits.
+
+    (Keyed BLAKE2b is a proper MAC, and copying its keyed state for each name is the quickest that Python offers: half
+    a microsecond, a fourth of HMAC-SHA256.) An id and a subject of the same name have different digests, and so have a
+    number and its digits as text.
+
+    >>> digest_names(bytes(32), "ids", np.array([17, 18]))
+    ('...', '...')
+    >>> digest_names(bytes(32), "ids", np.array(["17"])) == digest_names(bytes(32), "ids", np.array([17]))
+    False
+    """
+    return tuple(_digests(key, named_by, names))
+
+
+def are_named(key: bytes, named_by: NamedBy, names: AnyArray, digests: Collection[str]) -> Mask:
+    """Say of each name whether its digest is among ``digests``; for many names, as no list of theirs is made.
+
+    >>> are_named(bytes(32), "ids", np.arange(5), digest_names(bytes(32), "ids", np.array([3, 9])))
+    array([False, False, False,  True, False])
+    """
+    wanted = frozenset(digests)
+    return np.fromiter((digest in wanted for digest in _digests(key, named_by, names)), dtype=np.bool_)
+
+
+def find(receipts: Iterable[Receipt], key: bytes, *, ids: object = None, subjects: object = None) -> list[Receipt]:
+    """Return the receipts that name any of these people, by id or by subject, as their requests did.
+
+    Names must be of the type that the model has, numbers or text. Insertions name nobody, and are never found.
+    """
+    if ids is None and subjects is None:
+        raise BadPlan("give ids or subjects, to say whom to look for.")
+    wanted: set[str] = set()
+    if ids is not None:
+        wanted.update(_digests(key, "ids", ids))
+    if subjects is not None:
+        wanted.update(_digests(key, "subjects", subjects))
+    return [receipt for receipt in receipts if not wanted.isdisjoint(receipt.digests)]
+
+
+def _digests(key: bytes, named_by: NamedBy, names: object) -> Iterator[str]:
+    _check_named_by(named_by)
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise BadPlan(f"key: expected {KEY_BYTES} bytes; see load_key.")
+    array = as_ids(named_by, names)
+    text = array.dtype.kind == "U"
+    person = f"{named_by} {'text' if text else 'int64'}".encode("ascii")
+    copy = blake2b(key=key, digest_size=DIGEST_BYTES, person=person).copy
+    for first in range(0, len(array), AT_ONCE):
+        part = array[first : first + AT_ONCE]
+        for name in _encoded(part) if text else part.astype("<i8").view("V8").tolist():
+            state = copy()
+            state.update(name)
+            yield state.hexdigest()
+
+
+def _encoded(texts: AnyArray) -> list[bytes]:
+    return [text.encode("utf-8", "surrogatepass") for text in texts.tolist()]
+
+
+# --- keys ---------------------------------------------------------------------------------------------
+
+
+def make_key(path: FilePath) -> bytes:
+    """Write a new random key for digests into a file of its own, which only its owner can read, and return it.
+
+    Without the key nobody can be found in receipts again; with it, anyone can test a guess of who was named.
+    """
+    key = secrets.token_bytes(KEY_BYTES)
+    _write_new(path, f"{key.hex()}\n".encode("ascii"), 0o600)
+    return key
+
+
+def load_key(path: FilePath) -> bytes:
+    """Return the key that `make_key` wrote, if nobody but its owner can read it."""
+    data, mode = _read(path, "give the path of the store's key, or take it from a backup")
+    if os.name == "posix" and mode & 0o077:
+        raise StoreError(f"{os.fspath(path)}: others can read this key or change it; run chmod 600 on it.")
+    text = data.strip().decode("ascii", "replace")
+    if not _is_hex(text, 2 * KEY_BYTES):
+        raise StoreError(
+            f"{os.fspath(path)}: expected a key of {2 * KEY_BYTES} hexadecimal digits in lower case and nothing else; "
+            "give the path of the store's key, or take it from a backup."
+        )
+    return bytes.fromhex(text)
+
+
+def make_signing_key(path: FilePath) -> None:
+    """Write a new Ed25519 private key as PEM, which only its owner can read, and its public key to ``path``.pub."""
+    ed25519, serialization = _cryptography()
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    _write_new(path, private, 0o600)
+    try:
+        _write_new(f"{os.fspath(path)}.pub", public, 0o644)
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+class Signer:
+    """Signs receipts with an Ed25519 private key: the path of a PEM file, or the key itself.
+
+    What is signed is the text ``expunge receipt`` and the receipt's hash, in ASCII, with a space between.
+    """
+
+    def __init__(self, key: FilePath | Ed25519PrivateKey) -> None:
+        ed25519, _ = _cryptography()
+        loaded: Any = _load_pem(key, private=True) if isinstance(key, (str, os.PathLike)) else key
+        if not isinstance(loaded, ed25519.Ed25519PrivateKey):
+            raise BadPlan(
+                f"signer: expected an Ed25519 private key, got {type(loaded).__name__}; make one with make_signing_key."
+            )
+        self._key: Ed25519PrivateKey = loaded
+
+    @property
+    def public_key(self) -> str:
+        """The public key, in hexadecimal digits."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def sign(self, hash_hex: str) -> str:
+        """Return the signature of a receipt's hash, in hexadecimal digits."""
+        _check_hex("hash", hash_hex, 64)
+        return self._key.sign(_signed_text(hash_hex)).hex()
+
+
+def _signed_text(hash_hex: str) -> bytes:
+    return f"expunge receipt {hash_hex}".encode("ascii")
+
+
+def _confirms(key: Ed25519PublicKey, receipt: Receipt) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(bytes.fromhex(receipt.signature or ""), _signed_text(receipt.hash))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _load_public_key(given: object) -> Ed25519PublicKey:
+    """Return the public key that is given as hexadecimal digits or as the path of a PEM file."""
+    ed25519, _ = _cryptography()
+    if isinstance(given, str) and _is_hex(given.lower(), 64):
+        loaded = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(given))
+    elif isinstance(given, (str, os.PathLike)):
+        loaded = _load_pem(given, private=False)
+    else:
+        loaded = given
+    if not isinstance(loaded, ed25519.Ed25519PublicKey):
+        raise BadPlan(f"public_key: expected an Ed25519 public key, got {type(loaded).__name__}.")
+    return loaded
+
+
+def _load_pem(path: FilePath, *, private: bool) -> object:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    _, serialization = _cryptography()
+    data, _ = _read(path, "give the path of a PEM file; make_signing_key makes a pair")
+    try:
+        if private:
+            return serialization.load_pem_private_key(data, password=None)
+        return serialization.load_pem_public_key(data)
+    except TypeError as error:
+        raise BadPlan(
+            f"{os.fspath(path)}: this key is encrypted; load it with its password and give the key itself."
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        kind = "private" if private else "public"
+        raise BadPlan(f"{os.fspath(path)}: not a {kind} key in PEM; make_signing_key makes a pair.") from error
+
+
+def _cryptography() -> tuple[ModuleType, ModuleType]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise BadPlan("signatures need cryptography; install it with pip install 'expunge[sign]'.") from error
+    return ed25519, serialization
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def _read(path: FilePath, remedy: str) -> tuple[bytes, int]:
+    """Return what a file holds, and its permissions."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise StoreError(f"{os.fspath(path)}: {error.strerror or error}; {remedy}.") from error
+    except (ValueError, MemoryError) as error:
+        raise StoreError(f"{os.fspath(path)!r}: cannot be read ({error or 'too large'}); {remedy}.") from error
+
+
+def _write_new(path: FilePath, data: bytes, mode: int) -> None:
+    """Write a file that is not there yet, and make sure that it stays; if that fails, nothing is left of it."""
+    name = os.fspath(path)
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with open(file, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(file)
+            _sync_folder(os.path.dirname(name) or ".")
+        except BaseException:
+            os.unlink(name)
+            raise
+    except FileExistsError as error:
+        raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
+    except OSError as error:
+        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
+
+
+def _sync_folder(folder: str) -> None:
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+# --- export and check ---------------------------------------------------------------------------------
+
+
+def export(
+    receipts: Iterable[Receipt], *, store: str, head: str, version: int, public_key: str | None
+) -> dict[str, Any]:
+    """Return receipts, in order, as a document for a privacy officer to file as JSON.
+
+    ``store`` is the store's random id, ``head`` the hash of its last receipt (or GENESIS), ``version`` that of its
+    state and ``public_key`` the `Signer`'s, if there is one. Note the head in another place now and then: it shows
+    later that no receipt from before was taken out.
+    """
+    return {
+        "format": FORMAT,
+        "says": SAYS,
+        "store": str(store),
+        "version": int(version),
+        "head": head,
+        "public_key": public_key,
+        "receipts": [receipt.to_dict() for receipt in receipts],
+    }
+
+
+@dataclass(frozen=True)
+class ReceiptsCheck:
+    """What `check_receipts` found."""
+
+    problems: tuple[str, ...]
+    """Everything that is wrong, by the receipt's position (from 0); of very many, the first."""
+    count: int
+    """How many receipts there are."""
+    signed: int
+    """How many are signed; with a public key given, by that key."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def check_receipts(
+    exported: dict[str, Any] | FilePath,
+    *,
+    public_key: FilePath | Ed25519PublicKey | None = None,
+    noted: str | None = None,
+) -> ReceiptsCheck:
+    """Check that receipts are whole and in order: their fields, hashes, versions, request ids and signatures.
+
+    ``exported`` is what `export` gave, its JSON (text that begins with a brace), or the path of a file with it.
+    ``public_key`` is the operator's, in hexadecimal digits or as the path of a PEM file, and from another source than
+    the export: whoever altered that could have put in a key as well. With it every receipt must be signed, as taking a
+    signature off leaves no other trace; without it signatures are only counted. ``noted`` is a head hash noted
+    earlier, which must still be there: it alone shows that the last receipts were not taken off together with the head.
+    Versions must ascend, but may skip numbers.
+    """
+    key = None if public_key is None else _load_public_key(public_key)
+    if noted is not None:
+        _check_hex("noted", noted, 64)
+    try:
+        document = _document(exported)
+    except CorruptStore as error:
+        return ReceiptsCheck((str(error),), 0, 0)
+    walk = _Walk(key)
+    problems = []
+    for number, said in enumerate(document["receipts"]):
+        problems += [f"receipts[{number}]: {problem}" for problem in walk.step(said)]
+    problems += _frame_problems(document, walk)
+    if noted not in (None, GENESIS) and noted not in walk.hashes:
+        problems.append("noted: no receipt has this hash; receipts were altered or taken out since it was noted.")
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [f"… and {len(problems) - MOST_PROBLEMS} more."]
+    return ReceiptsCheck(tuple(problems), len(document["receipts"]), walk.signed)
+
+
+class _Walk:
+    """A walk along a chain of receipts, which may be anything."""
+
+    def __init__(self, key: Ed25519PublicKey | None) -> None:
+        self.key = key
+        self.head: str | None = GENESIS
+        """The hash of the receipt before, or None if that cannot be known."""
+        self.version = -1
+        self.requests: set[str] = set()
+        self.hashes: set[str] = set()
+        self.signed = 0
+
+    def step(self, said: object) -> Iterator[str]:
+        """Go on to the next receipt; give what is wrong with it."""
+        try:
+            receipt = _from_dict(said)
+        except CorruptStore as error:
+            self.head = None
+            yield str(error)
+            return
+        if self.head not in (None, receipt.previous):
+            yield "previous: not the hash of the receipt before; one was taken out, put in or moved here."
+        if receipt.version <= self.version:
+            yield f"version: {receipt.version} does not come after {self.version}, an earlier receipt's."
+        if receipt.request in self.requests:
+            yield f"request: {receipt.request} has a receipt already."
+        yield from self._signature_problems(receipt)
+        self.head = receipt.hash
+        self.version = max(self.version, receipt.version)
+        self.requests.add(receipt.request)
+        self.hashes.add(receipt.hash)
+
+    def _signature_problems(self, receipt: Receipt) -> Iterator[str]:
+        if self.key is None:
+            self.signed += receipt.signature is not None
+        elif receipt.signature is None:
+            yield "signature: missing, though a public key was given."
+        elif _confirms(self.key, receipt):
+            self.signed += 1
+        else:
+            yield "signature: not made for this receipt with the private key of the public key given."
+
+
+def _document(exported: object) -> dict[str, Any]:
+    """Return what was exported, if it is a list of receipts of this format."""
+    if isinstance(exported, str) and exported.lstrip().startswith("{"):
+        found = _parsed(exported)
+    elif isinstance(exported, (str, os.PathLike)):
+        found = _parsed(_read(exported, "give what was exported, or the path of a file with it")[0])
+    else:
+        found = exported
+    if not isinstance(found, dict) or not isinstance(found.get("format"), str) or found["format"] != FORMAT:
+        raise CorruptStore(f"format: not {FORMAT!r}; give what was exported, or the path of a file with it.")
+    if not isinstance(found.get("receipts"), list):
+        raise CorruptStore("receipts: expected a list.")
+    return found
+
+
+def _frame_problems(document: dict[str, Any], walk: _Walk) -> Iterator[str]:
+    """Give what is wrong with what stands around the receipts."""
+    if not isinstance(document.get("store"), str):
+        yield "store: expected the id of a store."
+    head, key = document.get("head"), document.get("public_key")
+    if not _is_hex(head, 64):
+        yield "head: expected 64 hexadecimal digits, in lower case."
+    elif walk.head not in (None, head):
+        yield "head: not the hash of the last receipt; receipts were taken out or put in at the end."
+    try:
+        if _whole("version", document.get("version")) < walk.version:
+            yield f"version: the last receipt has a later one, {walk.version}."
+    except BadPlan as error:
+        yield str(error)
+    if key is not None and not _is_hex(key, 64):
+        yield "public_key: expected 64 hexadecimal digits, in lower case, or null."
+    elif key is not None and walk.key is not None and key != walk.key.public_bytes_raw().hex():
+        yield "public_key: another one than was given."
