@@ -4,9 +4,7 @@ import copy
 import inspect
 import itertools
 import json
-import os
 import random
-import stat
 import sys
 import time
 from dataclasses import FrozenInstanceError, fields, replace
@@ -19,27 +17,25 @@ from hypothesis import strategies as st
 
 from expunge.errors import BadPlan, BadRecords, CorruptStore, ExpungeError, StoreError
 from expunge.store import receipts as module
+from expunge.store.keys import Signer, make_signing_key
 from expunge.store.receipts import (
-    GENESIS,
     Receipt,
     ReceiptsCheck,
-    Signer,
     are_named,
     check_receipts,
     digest_names,
     export,
     find,
-    load_key,
-    make_key,
-    make_signing_key,
+    genesis,
     write_receipt,
 )
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
 KEY = bytes(range(32))
+STORE = "5" * 32
+GENESIS = genesis(STORE)
 SIGNER = Signer(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
 OTHER = Signer(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32))
-posix_only = pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX")
 
 
 def said(**given):
@@ -72,7 +68,7 @@ def exported(receipts, **given):
     version = receipts[-1].version if receipts else 0
     signed = any(receipt.signature for receipt in receipts)
     public_key = SIGNER.public_key if signed else None
-    return export(receipts, **{"store": "5" * 32, "head": head, "version": version, "public_key": public_key, **given})
+    return export(receipts, **{"store": STORE, "head": head, "version": version, "public_key": public_key, **given})
 
 
 # --- one receipt ----------------------------------------------------------------------------------------
@@ -131,7 +127,7 @@ def test_counts_may_be_numpy_integers():
     receipt = Receipt(**said(removed=np.int64(1), added=np.uint8(0), version=np.int32(3)))
     assert receipt == Receipt(**said())
     assert receipt.to_json() == Receipt(**said()).to_json()
-    document = export([receipt], store="5" * 32, head=receipt.hash, version=np.int64(3), public_key=None)
+    document = export([receipt], store=STORE, head=receipt.hash, version=np.int64(3), public_key=None)
     assert check_receipts(json.dumps(document))
 
 
@@ -336,94 +332,7 @@ def test_people_are_found_by_the_name_their_request_had():
         find(receipts, KEY, subjects="ann")
 
 
-# --- keys -----------------------------------------------------------------------------------------------
-
-
-def test_a_key_comes_back_from_its_file(tmp_path):
-    path = tmp_path / "key"
-    key = make_key(path)
-    assert len(key) == 32
-    assert load_key(path) == load_key(str(path)) == key
-    assert path.read_text() == f"{key.hex()}\n"
-    assert make_key(tmp_path / "another") != key
-
-
-@posix_only
-def test_only_the_owner_can_read_keys(tmp_path):
-    make_key(tmp_path / "key")
-    make_signing_key(tmp_path / "pem")
-    for name in ("key", "pem"):
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-
-
-@posix_only
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o610, 0o777], ids=oct)
-def test_a_key_that_others_can_read_is_refused(tmp_path, mode):
-    path = tmp_path / "key"
-    make_key(path)
-    path.chmod(mode)
-    with pytest.raises(StoreError, match=r"key: others can .* chmod 600"):
-        load_key(path)
-
-
-@pytest.mark.parametrize("make", [make_key, make_signing_key])
-def test_a_file_is_never_written_over(tmp_path, make):
-    path = tmp_path / "key"
-    path.write_text("precious")
-    with pytest.raises(StoreError, match="key: is there already; give another path"):
-        make(path)
-    assert path.read_text() == "precious"
-    assert [each.name for each in tmp_path.iterdir()] == ["key"]
-
-
-@pytest.mark.parametrize("make", [make_key, make_signing_key])
-def test_a_key_needs_a_folder(tmp_path, make):
-    with pytest.raises(StoreError, match=r"nowhere/key: .*folder"):
-        make(tmp_path / "nowhere" / "key")
-
-
-@pytest.mark.parametrize("make", [make_key, make_signing_key])
-@pytest.mark.parametrize("step", ["fsync", "_sync_folder"])
-def test_no_half_a_key_is_left_behind(tmp_path, monkeypatch, make, step):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os if step == "fsync" else module, step, full)
-    with pytest.raises(StoreError, match="key: No space"):
-        make(tmp_path / "key")
-    assert list(tmp_path.iterdir()) == []
-
-
-@posix_only
-def test_a_key_and_its_name_are_on_the_disk_before_it_is_used(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file)))
-    make_key(tmp_path / "key")
-    assert [(each.st_ino, each.st_size) for each in synced[:1]] == [((tmp_path / "key").stat().st_ino, 65)]
-    assert [each.st_ino for each in synced[1:]] == [tmp_path.stat().st_ino]
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\n", b"ab" * 31, b"ab" * 33, b"AB" * 32, b"ab " * 32, b"\xff" * 64, bytes(32)], ids=repr
-)
-def test_a_file_that_holds_no_key_is_refused(tmp_path, content):
-    path = tmp_path / "key"
-    make_key(path)
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"key: expected a key of 64 hexadecimal digits .* backup"):
-        load_key(path)
-
-
-def test_a_missing_key_is_named(tmp_path):
-    with pytest.raises(StoreError, match=r"absent: No such file.*; give the path"):
-        load_key(tmp_path / "absent")
-    with pytest.raises(StoreError, match="give the path"):
-        load_key(tmp_path)
-    with pytest.raises(StoreError, match="give the path"):
-        load_key("\0")
-
-
-# --- signatures -----------------------------------------------------------------------------------------
+# --- signatures ---------------------------------------------------------------------------------------
 
 
 def test_a_signing_key_comes_back_from_its_files(tmp_path):
@@ -441,52 +350,6 @@ def test_the_signature_is_one_that_others_can_check():
     receipt = write_receipt(**said(), signer=SIGNER)
     public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(SIGNER.public_key))
     public.verify(bytes.fromhex(receipt.signature), b"expunge receipt " + receipt.hash.encode())
-
-
-def test_only_hashes_are_signed():
-    with pytest.raises(BadPlan, match="hash"):
-        SIGNER.sign("something else")
-
-
-def test_a_signer_does_not_show_its_key():
-    assert bytes(32).hex() not in repr(SIGNER) + str(SIGNER)
-
-
-def test_keys_that_cannot_sign_are_named(tmp_path):
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, x25519
-
-    path = tmp_path / "pem"
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    for key in (ec.generate_private_key(ec.SECP256R1()), x25519.X25519PrivateKey.generate()):
-        path.write_bytes(key.private_bytes(*form, serialization.NoEncryption()))
-        for given_key in (path, key):
-            with pytest.raises(BadPlan, match=r"signer: expected an Ed25519 private key, got .*make_signing_key"):
-                Signer(given_key)
-    locked = serialization.BestAvailableEncryption(b"secret")
-    path.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(*form, locked))
-    with pytest.raises(BadPlan, match="pem: this key is encrypted; load it with its password"):
-        Signer(path)
-    for wrong in (None, 5, b"bytes", KEY):
-        with pytest.raises(BadPlan, match="signer: expected"):
-            Signer(wrong)
-
-
-def test_files_that_hold_no_signing_key_are_named(tmp_path):
-    make_signing_key(tmp_path / "pem")
-    (tmp_path / "text").write_text("hello")
-    for name in ("text", "pem.pub"):
-        with pytest.raises(BadPlan, match=f"{name}: not a private key in PEM"):
-            Signer(tmp_path / name)
-    with pytest.raises(StoreError, match=r"absent: No such file.*make_signing_key"):
-        Signer(tmp_path / "absent")
-
-
-def test_a_public_key_already_there_is_kept_and_no_private_one_is_left(tmp_path):
-    (tmp_path / "pem.pub").write_text("precious")
-    with pytest.raises(StoreError, match=r"pem\.pub: is there already"):
-        make_signing_key(tmp_path / "pem")
-    assert [each.name for each in tmp_path.iterdir()] == ["pem.pub"]
 
 
 def test_public_keys_that_cannot_be_used_are_named(tmp_path):
@@ -625,6 +488,22 @@ def test_dropping_the_last_with_the_head_shows_by_the_noted_head_only():
     assert not check(cut, noted=receipts[-1].hash)
 
 
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_a_chain_cannot_be_passed_off_as_another_stores(count):
+    document = exported(chain(count), store="6" * 32)
+    (problem,) = check(document).problems
+    assert problem.startswith(
+        "receipts[0]: previous: not where the receipts of this store begin" if count else "head: "
+    )
+    assert any(problem.startswith("noted: ") for problem in check(document, noted=GENESIS).problems)
+
+
+def test_a_chain_begins_with_the_stores_id():
+    assert genesis(STORE) == sha256(f"expunge receipts of store {STORE}".encode()).hexdigest() != genesis("6" * 32)
+    with pytest.raises(BadPlan, match="store: expected 32"):
+        genesis("a store")
+
+
 def test_dropping_all_is_noticed():
     document = exported(chain())
     document["receipts"] = []
@@ -691,10 +570,10 @@ def test_a_request_has_one_receipt():
 
 
 FRAMES = [
-    ("format", "expunge receipts 2"), ("format", None), ("store", 5), ("store", None), ("version", 8), ("version", "9"),
-    ("version", None), ("version", True), ("version", 10**5000), ("head", GENESIS), ("head", None), ("head", ["a"]),
-    ("public_key", "k"), ("public_key", 5), ("public_key", {}), ("receipts", None), ("receipts", {}),
-    ("receipts", "all"),
+    ("format", "expunge receipts 2"), ("format", None), ("store", 5), ("store", None), ("store", "5" * 31),
+    ("version", 8), ("version", "9"), ("version", None), ("version", True), ("version", 10**5000), ("head", GENESIS),
+    ("head", None), ("head", ["a"]), ("public_key", "k"), ("public_key", 5), ("public_key", {}), ("receipts", None),
+    ("receipts", {}), ("receipts", "all"),
 ]  # fmt: skip
 
 
@@ -729,7 +608,7 @@ def test_nothing_odd_does_more_than_make_a_problem(value):
     for name in document:
         if name != "says":
             result = check({**document, name: value})
-            assert not result or (name, value) in [("public_key", None)] or (name == "store" and isinstance(value, str))
+            assert not result or (name, value) == ("public_key", None)
     for name in TAMPERED:
         receipts = copy.deepcopy(document["receipts"])
         receipts[0][name] = value

@@ -14,7 +14,7 @@ from expunge.estimators.regressors import HuberRegressor, LinearRegression, Line
 from expunge.estimators.ridge import Ridge
 from expunge.store.file import WAIT
 from expunge.store.keeper import DurableKeeper
-from expunge.store.receipts import Signer
+from expunge.store.keys import Signer
 from expunge.store.saving import as_path
 from expunge.store.state import PROJECTION
 

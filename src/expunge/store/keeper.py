@@ -33,7 +33,8 @@ from expunge.records import Insert, Request
 from expunge.selectors import Running
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, beside
-from expunge.store.receipts import Receipt, Signer, digest_names, load_key, write_receipt
+from expunge.store.keys import Signer, load_key
+from expunge.store.receipts import Receipt, digest_names, write_receipt
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.saving import remove
 from expunge.store.state import (

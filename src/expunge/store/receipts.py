@@ -5,7 +5,7 @@ are named in them by keyed digests: who has the key can ask whether a name is th
 
 >>> first = write_receipt(
 ...     request="0" * 32, kind="delete", named_by="ids", digests=digest_names(bytes(32), "ids", np.array([17])),
-...     removed=1, added=0, day="2026-11-15", version=1, plan="a" * 64, previous=GENESIS,
+...     removed=1, added=0, day="2026-11-15", version=1, plan="a" * 64, previous=genesis("b" * 32),
 ... )
 >>> [receipt.day for receipt in find([first], bytes(32), ids=[17])], find([first], bytes(32), ids=[18])
 (['2026-11-15'], [])
@@ -22,32 +22,27 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
-import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date
 from functools import cached_property
 from hashlib import blake2b, sha256
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from expunge.errors import BadPlan, CorruptStore, StoreError
+from expunge.errors import BadPlan, CorruptStore
 from expunge.intake import as_ids
+from expunge.store.keys import KEY_BYTES, FilePath, Signer, check_hex, confirms, is_hex, load_public_key, read_file
 from expunge.types import AnyArray, Mask
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 Kind = Literal["delete", "insert", "replace"]
 NamedBy = Literal["ids", "subjects"]
-FilePath = str | os.PathLike[str]
 
-GENESIS = "0" * 64
-"""What stands for the hash of the receipt before the first."""
 FORMAT = "expunge receipts 1"
 SAYS = (
     "Each receipt says that the operator's software recorded that a request (to delete, insert or replace records) was "
@@ -56,8 +51,8 @@ SAYS = (
     "head hash was noted in another place. "
     "They do not show that the model really is free of a record: only verify, run on the store itself, shows that."
 )
-KEY_BYTES = 32
 DIGEST_BYTES = 16
+STORE_DIGITS = 32
 AT_ONCE = 2**16
 MOST_PROBLEMS = 20
 
@@ -89,21 +84,21 @@ class Receipt:
     plan: str
     """The SHA-256 of the plan, in hexadecimal digits."""
     previous: str
-    """The hash of the receipt before, or GENESIS."""
+    """The hash of the receipt before, or, for the first, `genesis` of the store."""
     signature: str | None = None
     """An Ed25519 signature of the hash (see `Signer`), in hexadecimal digits."""
 
     def __post_init__(self) -> None:
         for name in ("removed", "added", "version"):
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
-        _check_hex("request", self.request, 32)
-        _check_hex("plan", self.plan, 64)
-        _check_hex("previous", self.previous, 64)
+        check_hex("request", self.request, 32)
+        check_hex("plan", self.plan, 64)
+        check_hex("previous", self.previous, 64)
         _check_day(self.day)
         _check_names(self.kind, self.named_by, self.digests)
         object.__setattr__(self, "digests", tuple(self.digests))
         if self.signature is not None:
-            _check_hex("signature", self.signature, 128)
+            check_hex("signature", self.signature, 128)
 
     @cached_property
     def hash(self) -> str:
@@ -149,6 +144,16 @@ def write_receipt(
     return receipt if signer is None else Receipt(*said, signature=signer.sign(receipt.hash))
 
 
+def genesis(store: str) -> str:
+    """Return what stands for the hash of the receipt before the first: no two stores' chains begin alike.
+
+    >>> genesis("b" * 32)
+    '...'
+    """
+    check_hex("store", store, STORE_DIGITS)
+    return sha256(f"expunge receipts of store {store}".encode("ascii")).hexdigest()
+
+
 def _canonical(said: dict[str, Any]) -> str:
     return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -185,7 +190,7 @@ def _from_dict(said: object) -> Receipt:
         raise CorruptStore("digests: expected a list.")
     try:
         receipt = Receipt(**{name: said[name] for name in names})
-        _check_hex("hash", said["hash"], 64)
+        check_hex("hash", said["hash"], 64)
     except BadPlan as error:
         raise CorruptStore(str(error)) from error
     if said["hash"] != receipt.hash:
@@ -195,17 +200,7 @@ def _from_dict(said: object) -> Receipt:
 
 # --- the shape of fields: what is wrong may be anything, and is not repeated ---------------------------
 
-_HEX = re.compile("[0-9a-f]*")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def _is_hex(value: object, digits: int) -> bool:
-    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
-
-
-def _check_hex(name: str, value: object, digits: int) -> None:
-    if not _is_hex(value, digits):
-        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
 
 
 def _whole(name: str, value: object) -> int:
@@ -239,7 +234,7 @@ def _are_digests(digests: object) -> bool:
     if not isinstance(digests, (tuple, list)):
         return False
     sized = all(isinstance(digest, str) and len(digest) == 2 * DIGEST_BYTES for digest in digests)
-    return sized and _HEX.fullmatch("".join(digests)) is not None
+    return sized and is_hex("".join(digests), 2 * DIGEST_BYTES * len(digests))
 
 
 def _check_named_by(named_by: object) -> None:
@@ -310,173 +305,6 @@ def _encoded(texts: AnyArray) -> list[bytes]:
     return [text.encode("utf-8", "surrogatepass") for text in texts.tolist()]
 
 
-# --- keys ---------------------------------------------------------------------------------------------
-
-
-def make_key(path: FilePath) -> bytes:
-    """Write a new random key for digests into a file of its own, which only its owner can read, and return it.
-
-    Without the key nobody can be found in receipts again; with it, anyone can test a guess of who was named.
-    """
-    key = secrets.token_bytes(KEY_BYTES)
-    _write_new(path, f"{key.hex()}\n".encode("ascii"), 0o600)
-    return key
-
-
-def load_key(path: FilePath) -> bytes:
-    """Return the key that `make_key` wrote, if nobody but its owner can read it."""
-    data, mode = _read(path, "give the path of the store's key, or take it from a backup")
-    if os.name == "posix" and mode & 0o077:
-        raise StoreError(f"{os.fspath(path)}: others can read this key or change it; run chmod 600 on it.")
-    text = data.strip().decode("ascii", "replace")
-    if not _is_hex(text, 2 * KEY_BYTES):
-        raise StoreError(
-            f"{os.fspath(path)}: expected a key of {2 * KEY_BYTES} hexadecimal digits in lower case and nothing else; "
-            "give the path of the store's key, or take it from a backup."
-        )
-    return bytes.fromhex(text)
-
-
-def make_signing_key(path: FilePath) -> None:
-    """Write a new Ed25519 private key as PEM, which only its owner can read, and its public key to ``path``.pub."""
-    ed25519, serialization = _cryptography()
-    key = ed25519.Ed25519PrivateKey.generate()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    _write_new(path, private, 0o600)
-    try:
-        _write_new(f"{os.fspath(path)}.pub", public, 0o644)
-    except BaseException:
-        os.unlink(path)
-        raise
-
-
-class Signer:
-    """Signs receipts with an Ed25519 private key: the path of a PEM file, or the key itself.
-
-    What is signed is the text ``expunge receipt`` and the receipt's hash, in ASCII, with a space between.
-    """
-
-    def __init__(self, key: FilePath | Ed25519PrivateKey) -> None:
-        ed25519, _ = _cryptography()
-        loaded: Any = _load_pem(key, private=True) if isinstance(key, (str, os.PathLike)) else key
-        if not isinstance(loaded, ed25519.Ed25519PrivateKey):
-            raise BadPlan(
-                f"signer: expected an Ed25519 private key, got {type(loaded).__name__}; make one with make_signing_key."
-            )
-        self._key: Ed25519PrivateKey = loaded
-
-    @property
-    def public_key(self) -> str:
-        """The public key, in hexadecimal digits."""
-        return self._key.public_key().public_bytes_raw().hex()
-
-    def sign(self, hash_hex: str) -> str:
-        """Return the signature of a receipt's hash, in hexadecimal digits."""
-        _check_hex("hash", hash_hex, 64)
-        return self._key.sign(_signed_text(hash_hex)).hex()
-
-
-def _signed_text(hash_hex: str) -> bytes:
-    return f"expunge receipt {hash_hex}".encode("ascii")
-
-
-def _confirms(key: Ed25519PublicKey, receipt: Receipt) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        key.verify(bytes.fromhex(receipt.signature or ""), _signed_text(receipt.hash))
-    except InvalidSignature:
-        return False
-    return True
-
-
-def _load_public_key(given: object) -> Ed25519PublicKey:
-    """Return the public key that is given as hexadecimal digits or as the path of a PEM file."""
-    ed25519, _ = _cryptography()
-    if isinstance(given, str) and _is_hex(given.lower(), 64):
-        loaded = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(given))
-    elif isinstance(given, (str, os.PathLike)):
-        loaded = _load_pem(given, private=False)
-    else:
-        loaded = given
-    if not isinstance(loaded, ed25519.Ed25519PublicKey):
-        raise BadPlan(f"public_key: expected an Ed25519 public key, got {type(loaded).__name__}.")
-    return loaded
-
-
-def _load_pem(path: FilePath, *, private: bool) -> object:
-    from cryptography.exceptions import UnsupportedAlgorithm
-
-    _, serialization = _cryptography()
-    data, _ = _read(path, "give the path of a PEM file; make_signing_key makes a pair")
-    try:
-        if private:
-            return serialization.load_pem_private_key(data, password=None)
-        return serialization.load_pem_public_key(data)
-    except TypeError as error:
-        raise BadPlan(
-            f"{os.fspath(path)}: this key is encrypted; load it with its password and give the key itself."
-        ) from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        kind = "private" if private else "public"
-        raise BadPlan(f"{os.fspath(path)}: not a {kind} key in PEM; make_signing_key makes a pair.") from error
-
-
-def _cryptography() -> tuple[ModuleType, ModuleType]:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError as error:
-        raise BadPlan("signatures need cryptography; install it with pip install 'expunge[sign]'.") from error
-    return ed25519, serialization
-
-
-# --- files --------------------------------------------------------------------------------------------
-
-
-def _read(path: FilePath, remedy: str) -> tuple[bytes, int]:
-    """Return what a file holds, and its permissions."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    except OSError as error:
-        raise StoreError(f"{os.fspath(path)}: {error.strerror or error}; {remedy}.") from error
-    except (ValueError, MemoryError) as error:
-        raise StoreError(f"{os.fspath(path)!r}: cannot be read ({error or 'too large'}); {remedy}.") from error
-
-
-def _write_new(path: FilePath, data: bytes, mode: int) -> None:
-    """Write a file that is not there yet, and make sure that it stays; if that fails, nothing is left of it."""
-    name = os.fspath(path)
-    try:
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with open(file, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(file)
-            _sync_folder(os.path.dirname(name) or ".")
-        except BaseException:
-            os.unlink(name)
-            raise
-    except FileExistsError as error:
-        raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
-    except OSError as error:
-        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
-
-
-def _sync_folder(folder: str) -> None:
-    if os.name != "posix":
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 # --- export and check ---------------------------------------------------------------------------------
 
 
@@ -485,9 +313,9 @@ def export(
 ) -> dict[str, Any]:
     """Return receipts, in order, as a document for a privacy officer to file as JSON.
 
-    ``store`` is the store's random id, ``head`` the hash of its last receipt (or GENESIS), ``version`` that of its
-    state and ``public_key`` the `Signer`'s, if there is one. Note the head in another place now and then: it shows
-    later that no receipt from before was taken out.
+    ``store`` is the store's random id, ``head`` the hash of its last receipt (with none, `genesis` of the store),
+    ``version`` that of its state and ``public_key`` the `Signer`'s, if there is one. Note the head in another place now
+    and then: it shows later that no receipt from before was taken out.
     """
     return {
         "format": FORMAT,
@@ -535,31 +363,39 @@ def check_receipts(
     earlier, which must still be there: it alone shows that the last receipts were not taken off together with the head.
     Versions must ascend, but may skip numbers.
     """
-    key = None if public_key is None else _load_public_key(public_key)
+    key = None if public_key is None else load_public_key(public_key)
     if noted is not None:
-        _check_hex("noted", noted, 64)
+        check_hex("noted", noted, 64)
     try:
         document = _document(exported)
     except CorruptStore as error:
         return ReceiptsCheck((str(error),), 0, 0)
-    walk = _Walk(key)
+    store: Any = document.get("store")
+    beginning = genesis(store) if is_hex(store, STORE_DIGITS) else None
+    walk = _Walk(key, beginning)
     problems = []
     for number, said in enumerate(document["receipts"]):
         problems += [f"receipts[{number}]: {problem}" for problem in walk.step(said)]
     problems += _frame_problems(document, walk)
-    if noted not in (None, GENESIS) and noted not in walk.hashes:
+    if noted not in (None, beginning) and noted not in walk.hashes:
         problems.append("noted: no receipt has this hash; receipts were altered or taken out since it was noted.")
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"… and {len(problems) - MOST_PROBLEMS} more."]
     return ReceiptsCheck(tuple(problems), len(document["receipts"]), walk.signed)
 
 
+_BREAK = "previous: not the hash of the receipt before; one was taken out, put in or moved here."
+_NO_BEGINNING = (
+    "previous: not where the receipts of this store begin; the first were taken out, or these are another store's."
+)
+
+
 class _Walk:
     """A walk along a chain of receipts, which may be anything."""
 
-    def __init__(self, key: Ed25519PublicKey | None) -> None:
+    def __init__(self, key: Ed25519PublicKey | None, beginning: str | None) -> None:
         self.key = key
-        self.head: str | None = GENESIS
+        self.head = beginning
         """The hash of the receipt before, or None if that cannot be known."""
         self.version = -1
         self.requests: set[str] = set()
@@ -575,7 +411,7 @@ class _Walk:
             yield str(error)
             return
         if self.head not in (None, receipt.previous):
-            yield "previous: not the hash of the receipt before; one was taken out, put in or moved here."
+            yield _BREAK if self.hashes else _NO_BEGINNING
         if receipt.version <= self.version:
             yield f"version: {receipt.version} does not come after {self.version}, an earlier receipt's."
         if receipt.request in self.requests:
@@ -591,7 +427,7 @@ class _Walk:
             self.signed += receipt.signature is not None
         elif receipt.signature is None:
             yield "signature: missing, though a public key was given."
-        elif _confirms(self.key, receipt):
+        elif confirms(self.key, receipt.signature, receipt.hash):
             self.signed += 1
         else:
             yield "signature: not made for this receipt with the private key of the public key given."
@@ -602,7 +438,7 @@ def _document(exported: object) -> dict[str, Any]:
     if isinstance(exported, str) and exported.lstrip().startswith("{"):
         found = _parsed(exported)
     elif isinstance(exported, (str, os.PathLike)):
-        found = _parsed(_read(exported, "give what was exported, or the path of a file with it")[0])
+        found = _parsed(read_file(exported, "give what was exported, or the path of a file with it"))
     else:
         found = exported
     if not isinstance(found, dict) or not isinstance(found.get("format"), str) or found["format"] != FORMAT:
@@ -614,10 +450,10 @@ def _document(exported: object) -> dict[str, Any]:
 
 def _frame_problems(document: dict[str, Any], walk: _Walk) -> Iterator[str]:
     """Give what is wrong with what stands around the receipts."""
-    if not isinstance(document.get("store"), str):
-        yield "store: expected the id of a store."
+    if not is_hex(document.get("store"), STORE_DIGITS):
+        yield f"store: expected the id of a store, {STORE_DIGITS} hexadecimal digits in lower case."
     head, key = document.get("head"), document.get("public_key")
-    if not _is_hex(head, 64):
+    if not is_hex(head, 64):
         yield "head: expected 64 hexadecimal digits, in lower case."
     elif walk.head not in (None, head):
         yield "head: not the hash of the last receipt; receipts were taken out or put in at the end."
@@ -626,7 +462,7 @@ def _frame_problems(document: dict[str, Any], walk: _Walk) -> Iterator[str]:
             yield f"version: the last receipt has a later one, {walk.version}."
     except BadPlan as error:
         yield str(error)
-    if key is not None and not _is_hex(key, 64):
+    if key is not None and not is_hex(key, 64):
         yield "public_key: expected 64 hexadecimal digits, in lower case, or null."
     elif key is not None and walk.key is not None and key != walk.key.public_bytes_raw().hex():
         yield "public_key: another one than was given."

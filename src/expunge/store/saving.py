@@ -15,7 +15,8 @@ from expunge.learner import Transcript
 from expunge.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.file import StoreFile, beside
-from expunge.store.receipts import GENESIS, make_key
+from expunge.store.keys import make_key
+from expunge.store.receipts import genesis
 from expunge.store.records import store_records
 from expunge.store.state import (
     DESCRIPTION,
@@ -113,7 +114,8 @@ def save(
     with new_store(path, page_for(records.count * bytes_a_record // places)) as file:
         begin_store(file, description, projection, model)
         store_transcript(file, transcript)
-        write_state(file, State(uuid.uuid4().hex, 0, 0, GENESIS, store_records(file, records)))
+        store = uuid.uuid4().hex
+        write_state(file, State(store, 0, 0, genesis(store), store_records(file, records)))
 
 
 def _bytes(column: Any) -> int:

@@ -1,0 +1,218 @@
+"""Keys: one with which receipts name people, and pairs with which receipts are signed and signatures checked.
+
+Each lies in a file of its own; one that others can read is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from expunge.errors import BadPlan, StoreError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+FilePath = str | os.PathLike[str]
+KEY_BYTES = 32
+_HEX = re.compile("[0-9a-f]*")
+
+
+def is_hex(value: object, digits: int) -> bool:
+    """Say whether a value, which may be anything, is so many hexadecimal digits in lower case."""
+    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+
+
+def check_hex(name: str, value: object, digits: int) -> None:
+    """Raise unless a value is so many hexadecimal digits in lower case; what is wrong is not repeated."""
+    if not is_hex(value, digits):
+        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
+
+
+# --- naming people ------------------------------------------------------------------------------------
+
+
+def make_key(path: FilePath) -> bytes:
+    """Write a new random key for digests into a file of its own, which only its owner can read, and return it.
+
+    Without the key nobody can be found in receipts again; with it, anyone can test a guess of who was named.
+    """
+    key = secrets.token_bytes(KEY_BYTES)
+    _write_new(path, f"{key.hex()}\n".encode("ascii"), 0o600)
+    return key
+
+
+def load_key(path: FilePath) -> bytes:
+    """Return the key that `make_key` wrote, if nobody but its owner can read it."""
+    remedy = "give the path of the store's key, or take it from a backup"
+    data, mode = _read(path, remedy)
+    _refuse_open(path, mode)
+    text = data.strip().decode("ascii", "replace")
+    if not is_hex(text, 2 * KEY_BYTES):
+        raise StoreError(
+            f"{os.fspath(path)}: expected a key of {2 * KEY_BYTES} hexadecimal digits in lower case and nothing else; "
+            f"{remedy}."
+        )
+    return bytes.fromhex(text)
+
+
+# --- signing ------------------------------------------------------------------------------------------
+
+
+def make_signing_key(path: FilePath) -> None:
+    """Write a new Ed25519 private key as PEM, which only its owner can read, and its public key to ``path``.pub."""
+    ed25519, serialization = _cryptography()
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    _write_new(path, private, 0o600)
+    try:
+        _write_new(f"{os.fspath(path)}.pub", public, 0o644)
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+class Signer:
+    """Signs receipts with an Ed25519 private key: the path of a PEM file, or the key itself.
+
+    What is signed is the text ``expunge receipt`` and the receipt's hash, in ASCII, with a space between. A file that
+    others can read is refused.
+    """
+
+    def __init__(self, key: FilePath | Ed25519PrivateKey) -> None:
+        ed25519, _ = _cryptography()
+        loaded: Any = _load_pem(key, private=True) if isinstance(key, (str, os.PathLike)) else key
+        if not isinstance(loaded, ed25519.Ed25519PrivateKey):
+            raise BadPlan(
+                f"signer: expected an Ed25519 private key, got {type(loaded).__name__}; make one with make_signing_key."
+            )
+        self._key: Ed25519PrivateKey = loaded
+
+    @property
+    def public_key(self) -> str:
+        """The public key, in hexadecimal digits."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def sign(self, hash_hex: str) -> str:
+        """Return the signature of a receipt's hash, in hexadecimal digits."""
+        check_hex("hash", hash_hex, 64)
+        return self._key.sign(_signed_text(hash_hex)).hex()
+
+
+def confirms(key: Ed25519PublicKey, signature: str, hash_hex: str) -> bool:
+    """Say whether a signature of a receipt's hash was made with the private key of this public one."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(bytes.fromhex(signature), _signed_text(hash_hex))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _signed_text(hash_hex: str) -> bytes:
+    return f"expunge receipt {hash_hex}".encode("ascii")
+
+
+def load_public_key(given: object) -> Ed25519PublicKey:
+    """Return the public key that is given as hexadecimal digits or as the path of a PEM file."""
+    ed25519, _ = _cryptography()
+    if isinstance(given, str) and is_hex(given.lower(), 64):
+        loaded = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(given))
+    elif isinstance(given, (str, os.PathLike)):
+        loaded = _load_pem(given, private=False)
+    else:
+        loaded = given
+    if not isinstance(loaded, ed25519.Ed25519PublicKey):
+        raise BadPlan(f"public_key: expected an Ed25519 public key, got {type(loaded).__name__}.")
+    return loaded
+
+
+def _load_pem(path: FilePath, *, private: bool) -> object:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    _, serialization = _cryptography()
+    data, mode = _read(path, "give the path of a PEM file; make_signing_key makes a pair")
+    try:
+        if not private:
+            return serialization.load_pem_public_key(data)
+        key: object = serialization.load_pem_private_key(data, password=None)
+    except TypeError as error:
+        raise BadPlan(
+            f"{os.fspath(path)}: this key is encrypted; load it with its password and give the key itself."
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        kind = "private" if private else "public"
+        raise BadPlan(f"{os.fspath(path)}: not a {kind} key in PEM; make_signing_key makes a pair.") from error
+    _refuse_open(path, mode)
+    return key
+
+
+def _cryptography() -> tuple[ModuleType, ModuleType]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise BadPlan("signatures need cryptography; install it with pip install 'expunge[sign]'.") from error
+    return ed25519, serialization
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def read_file(path: FilePath, remedy: str) -> bytes:
+    """Return what a file holds, or say why it cannot be read and what to do."""
+    return _read(path, remedy)[0]
+
+
+def _read(path: FilePath, remedy: str) -> tuple[bytes, int]:
+    """Return what a file holds, and its permissions."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise StoreError(f"{os.fspath(path)}: {error.strerror or error}; {remedy}.") from error
+    except (ValueError, MemoryError) as error:
+        raise StoreError(f"{os.fspath(path)!r}: cannot be read ({error or 'too large'}); {remedy}.") from error
+
+
+def _refuse_open(path: FilePath, mode: int) -> None:
+    """Raise if others than its owner can read a file, or write it."""
+    if os.name == "posix" and mode & 0o077:
+        raise StoreError(f"{os.fspath(path)}: others can read this key or change it; run chmod 600 on it.")
+
+
+def _write_new(path: FilePath, data: bytes, mode: int) -> None:
+    """Write a file that is not there yet, and make sure that it stays; if that fails, nothing is left of it."""
+    name = os.fspath(path)
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with open(file, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(file)
+            _sync_folder(os.path.dirname(name) or ".")
+        except BaseException:
+            os.unlink(name)
+            raise
+    except FileExistsError as error:
+        raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
+    except OSError as error:
+        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
+
+
+def _sync_folder(folder: str) -> None:
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
