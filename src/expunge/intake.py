@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -66,8 +67,15 @@ def as_columns(columns: Sequence[Any]) -> Batch:
 
 
 def as_ids(name: str, values: object) -> AnyArray:
-    """Return ids as 64-bit integers or fixed-width strings."""
-    ids = _native(np.asarray(values))
+    """Return ids as 64-bit integers or fixed-width strings; UUIDs become strings.
+
+    >>> as_ids("ids", [UUID(int=7)]).tolist()
+    ['00000000-0000-0000-0000-000000000007']
+    """
+    try:
+        ids = _native(np.asarray(values))
+    except ValueError as error:
+        raise BadRecords(f"{name}: expected a flat sequence of ids ({error}).") from error
     if ids.ndim != 1:
         raise BadRecords(f"{name}: expected a flat sequence of ids, got shape {ids.shape}.")
     if ids.size == 0:
@@ -76,13 +84,45 @@ def as_ids(name: str, values: object) -> AnyArray:
         if ids.dtype.kind == "u" and ids.max() > np.iinfo(np.int64).max:
             raise BadRecords(f"{name}: unsigned ids above 2^63 - 1; pass them as strings.")
         return ids.astype(np.int64)
-    if ids.dtype.kind == "O" and all(isinstance(value, str) for value in ids.tolist()):
-        return ids.astype(np.str_)
+    if ids.dtype.kind in "OT":
+        return _from_objects(name, ids.tolist())
     if ids.dtype.kind == "U":
+        if isinstance(values, Iterable) and not isinstance(values, np.ndarray):
+            _check_texts(name, values)
         return ids
     if ids.dtype.kind == "b":
         raise BadRecords(f"{name}: got a mask of True and False; pass the {name} themselves, as integers or strings.")
     raise BadRecords(f"{name}: ids must be integers or strings, got {ids.dtype}; convert them with str().")
+
+
+def _from_objects(name: str, values: list[Any]) -> AnyArray:
+    """Return ids that came as Python objects."""
+    kinds = set(map(type, values))
+    if all(issubclass(kind, UUID) for kind in kinds):
+        return np.array([str(value) for value in values])
+    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            raise BadRecords(f"{name}: integers of more than 64 bits; pass them as strings.") from None
+    _check_texts(name, values)
+    return np.array(values, dtype=np.str_)
+
+
+def _check_texts(name: str, values: Iterable[Any]) -> None:
+    """Raise if not all are strings, or one would become another: NumPy drops NULs at the end."""
+    try:
+        doubtful = "\0" in "".join(values)
+    except TypeError:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values}))
+        raise BadRecords(
+            f"{name}: ids must be integers or strings, all of one kind, got {kinds}; give every record one, and "
+            "convert them with str()."
+        ) from None
+    if doubtful:
+        for position, value in enumerate(values):
+            if value.endswith("\0"):
+                raise BadRecords(f"{name}: number {position}, {value!r}, ends with NUL, which NumPy drops; strip it.")
 
 
 def check_number(name: str, given: AnyArray, number: int) -> None:

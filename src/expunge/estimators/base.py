@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Set, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self, cast
@@ -244,9 +244,9 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         """Return, for each record or subject, how likely deleting it alone is to replay (with epochs, a bound)."""
         self._need_fit()
         self._check_named(Delete(ids, subjects))
-        each = _flat(subjects if ids is None else ids)
-        alone = [each[j : j + 1] for j in range(len(each))]
-        requests = [Delete(subjects=one) if ids is None else Delete(one) for one in alone]
+        name = "subjects" if ids is None else "ids"
+        each = _names(name, subjects if ids is None else ids)
+        requests = [Delete(**{name: each[j : j + 1]}) for j in range(len(each))]
         return np.array(self._keeper.chances(requests, self._publish))
 
     @property
@@ -449,12 +449,15 @@ def refuse_nan(name: str, rows: Any) -> None:
         raise BadRecords(f"{name}: row {row} holds NaN or infinity; fill in or leave out the record.")
 
 
-def _flat(names: Any) -> Any:
-    """Return names as a sequence, also if there is one, or a set of them."""
-    if names is None:
+def _names(name: str, given: Any) -> Any:
+    """Return ids or subjects, if any are given, as an array of their own, also if there is one, or a set of them."""
+    if given is None:
         return None
-    return np.atleast_1d(np.asarray(sorted(names) if isinstance(names, (set, frozenset)) else names))
-
-
-def _names(name: str, given: Any) -> AnyArray | None:
-    return None if given is None else as_ids(name, _flat(given)).copy()
+    if isinstance(given, Set):
+        try:
+            given = sorted(given)
+        except TypeError as error:
+            raise BadRecords(f"{name}: ids must be integers or strings, all of one kind ({error}).") from error
+    elif isinstance(given, str) or not isinstance(given, Sized) or getattr(given, "ndim", 1) == 0:
+        given = [given]
+    return as_ids(name, given).copy()

@@ -15,6 +15,7 @@ from expunge.clustering import ClusterPlan
 from expunge.columns import csr, is_sparse
 from expunge.errors import CorruptStore
 from expunge.extents import Extent
+from expunge.intake import as_ids
 from expunge.learner import Learner, Transcript
 from expunge.least_squares import RidgePlan
 from expunge.planning import Plan
@@ -143,7 +144,7 @@ class Pending:
         request, arrays = self.request, dict[str, AnyArray]()
         for name in ("ids", "subjects"):
             if (names := getattr(request, name)) is not None:
-                arrays[name] = np.asarray(names)
+                arrays[name] = as_ids(name, names)
         widths = []
         for position, column in enumerate(getattr(request, "columns", ())):
             widths.append(int(column.shape[1]) if is_sparse(column) else None)
