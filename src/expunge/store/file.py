@@ -183,6 +183,8 @@ class StoreFile:
         ):  # fmt: skip
             self._connection.execute(f"PRAGMA {name}={value}")
         self.page = self._pragma("page_size")
+        if not self.read_only:
+            self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate(version)
 

@@ -15,7 +15,7 @@ from expunge.learner import Transcript
 from expunge.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.file import StoreFile, beside
-from expunge.store.receipts import GENESIS, make_key
+from expunge.store.receipts import GENESIS, load_key, make_key
 from expunge.store.records import store_records
 from expunge.store.state import (
     DESCRIPTION,
@@ -83,6 +83,13 @@ def rename(new: Path, path: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def copy_key(source: Path, path: Path) -> None:
+    """Give a copy of a store the same key."""
+    key = load_key(source)
+    path.unlink(missing_ok=True)
+    make_key(path, key)
 
 
 def remove(path: Path) -> None:
