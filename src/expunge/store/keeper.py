@@ -120,7 +120,7 @@ class DurableKeeper(Keeper):
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
-        self._finalizer = weakref.finalize(self, _close, self._file, self._reader)
+        self._finalizer = weakref.finalize(self, _close, self._reader, self._file)  # who can write tidies up
         self._looking = threading.Lock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
         self._state: State | None = None

@@ -93,9 +93,9 @@ def restore(
     """Put a backup in the place of a store, and erase again who was erased since it was made.
 
     Who that was is known from the receipts: of the store that is there now or, if it cannot be read, from
-    ``receipts``, which `export_receipts` gave (or the path of a file of them). Nobody may have the store open meanwhile.
-    Go back because a file is lost or damaged, never because a deletion turned out one way or the other: that would be a
-    bias.
+    ``receipts``, which `export_receipts` gave (or the path of a file of them). Nobody may have the store open
+    meanwhile. Go back because a file is lost or damaged, never because a deletion turned out one way or the other: that
+    would be a bias.
     """
     source, target = as_path(backup), as_path(path)
     new = beside(target, "-new")

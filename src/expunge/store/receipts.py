@@ -314,7 +314,9 @@ def _encoded(texts: AnyArray) -> list[bytes]:
 
 
 def make_key(path: FilePath, key: bytes | None = None) -> bytes:
-    """Write a key for digests, a new random one if none is given, into a file of its own, which only its owner can read, and return it.
+    """Write a key for digests (a new random one, if none is given) into a file of its own, and return it.
+
+    Only its owner can read the file.
 
     Without the key nobody can be found in receipts again; with it, anyone can test a guess of who was named.
     """

@@ -84,8 +84,8 @@ def _forms(number: int, pattern: Any) -> list[bytes]:
         forms = _floats(number, np.asarray(pattern))
     if not forms or _common(forms[0]):
         raise BadRecords(
-            f"patterns[{number}]: {pattern!r} is too common to look for, since such bytes are everywhere; give a longer "
-            "string, a larger number, or a whole row."
+            f"patterns[{number}]: {pattern!r} is too common to look for, since such bytes are everywhere; give a "
+            "longer string, a larger number, or a whole row."
         )
     return [form for form in dict.fromkeys(forms) if not _common(form)]
 
