@@ -196,7 +196,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         An error with ``refused`` set says that none of it was begun. After any other, such as Ctrl-C, `has_begun` says
         whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
         """
-        self._need_fit()
+        self._check_fitted()
         with self._keeper.lock, randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 self._keeper.catch_up(self._publish)
@@ -260,7 +260,8 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
     def n_records_(self) -> int:
         """How many records the model has been trained on, as things are now."""
         check_is_fitted(self)
-        return self._records.count
+        self._look()
+        return self._keeper.count
 
     @property
     def transcript_(self) -> Transcript:
@@ -319,9 +320,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
     @property
     def _published(self) -> tuple[Any, ...]:
         """What the model is known by, as it is now."""
+        self._look()
+        return self._derived
+
+    def _look(self) -> None:
+        """Publish what another process has done meanwhile."""
         if isinstance(self._keeper, DurableKeeper):
             self._keeper.look(self._publish)
-        return self._derived
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two models must not share records

@@ -390,6 +390,7 @@ class WriterLock:
                 self._connection = sqlite3.connect(
                     name, isolation_level=None, timeout=self.wait, check_same_thread=False
                 )
+                self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
