@@ -39,6 +39,7 @@ from expunge.store.saving import remove
 from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
+    STATE,
     Pending,
     State,
     advanced,
@@ -126,8 +127,8 @@ class DurableKeeper(Keeper):
         self._state: State | None = None
         self._known: int | None = None
         self._seen: int | None = None
-        self._shown: int | None = None
-        self._text: str | None = None
+        self._shown: str | None = None  # the state that is published
+        self._text: str | None = None  # the description that was read
         self._log = not read_only
         self.lock: Any = _Exclusive(self)
         with self._looking:
@@ -160,14 +161,15 @@ class DurableKeeper(Keeper):
         """Read what is published; say whether it is new."""
         changes = self._reader.changes
         with self._reader.reading():
-            state = read_state(self._reader)
-            new = state.version != self._shown
+            now = self._reader.text("about", STATE)
+            new = now is None or now != self._shown
             if new:
+                self._count = read_state(self._reader).inventory.count
                 text = self._reader.text("about", DESCRIPTION)
                 if self._text is None or text != self._text:
                     self.description = read_description(self._reader, self._strangers)
                 self._text, self._vector = text, read_vector(self._reader)
-        self._shown, self._seen, self._count = state.version, changes, state.inventory.count
+        self._shown, self._seen = now, changes
         return new
 
     def refresh(self) -> None:
@@ -303,7 +305,8 @@ class DurableKeeper(Keeper):
     def _show(self, state: State, vector: Array | None, publish: Callable[[], None]) -> None:
         """Publish what this process has just committed."""
         with self._looking:
-            self._shown, self._seen, self._count = state.version, self._reader.changes, state.inventory.count
+            self._shown, self._seen = self._file.text("about", STATE), self._reader.changes
+            self._count = state.inventory.count
             if vector is not None:
                 self._vector = vector
                 publish()
