@@ -75,6 +75,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         """Return the plan for a table, or for the number of records that is expected."""
         raise NotImplementedError
 
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+        """Fix, before the first fit, all that does not depend on what records say; ``y`` tells the classes, at most."""
+        self.plan_ = self._make_plan(records, features, self.expected_records)
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        """Draw what else is fixed before a fit."""
+
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         """Check the columns of a request and return them as records have them; nothing of the caller's is kept."""
         raise NotImplementedError
@@ -109,8 +116,11 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         counts = isinstance(self.random_state, (int, np.integer))
         self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
-        if records.count > self.plan_.largest:
-            warn_caller(_outgrown(self.plan_, records.count), SizeWarning)
+        self._report_size(records.count)
+
+    def _report_size(self, records: int) -> None:
+        if records > self.plan_.largest:
+            warn_caller(_outgrown(self.plan_, records), SizeWarning)
 
     def replan(self, expected_records: int | None = None) -> Outcome:
         """Fit anew, to the records that there are now, with a plan for their number (or the one you expect).

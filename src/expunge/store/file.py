@@ -99,9 +99,12 @@ def checksum(table: str, number: int, content: Any) -> int:
 class StoreFile:
     """One connection to the file of a store."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool = False, wait: float = WAIT, building: bool = False
+    ) -> None:
         self.path = path
         self.read_only = read_only
+        self._building = building
         self.wait = wait
         self._connection = self._connect()
         try:
@@ -113,14 +116,13 @@ class StoreFile:
 
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
-        """Make an empty store; the caller renames it when it is whole."""
+        """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
         if not path.parent.is_dir():
             raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
                 connection.execute(f"PRAGMA page_size={page:d}")
-                connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute(f"PRAGMA application_id={APPLICATION:d}")
                 connection.execute(f"PRAGMA user_version={FORMAT:d}")
                 for table in TABLES:
@@ -131,7 +133,7 @@ class StoreFile:
                     )
             finally:
                 connection.close()
-        return cls(path)
+        return cls(path, building=True)
 
     def _connect(self) -> sqlite3.Connection:
         path = self.path
@@ -183,7 +185,10 @@ class StoreFile:
         ):  # fmt: skip
             self._connection.execute(f"PRAGMA {name}={value}")
         self.page = self._pragma("page_size")
-        if not self.read_only:
+        if self._building:
+            self._connection.execute("PRAGMA journal_mode=OFF")
+            self._connection.execute("PRAGMA synchronous=OFF")
+        elif not self.read_only:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate(version)
