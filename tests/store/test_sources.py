@@ -269,10 +269,10 @@ def test_a_later_block_of_another_form_is_refused(second, says):
 
 def test_whole_numbers_that_wrap_around_are_refused():
     first = (X[:1], np.array([1], dtype=np.int64))
-    with pytest.raises(BadRecords, match="y: .* row 1"):
+    with pytest.raises(BadRecords, match=r"y: .* row 1"):
         list(blocks_of([first, (X[:1], np.array([2**64 - 1], dtype=np.uint64))]))
     first = (X[:1], np.array([1.0]))
-    with pytest.raises(BadRecords, match="y: .* row 1"):
+    with pytest.raises(BadRecords, match=r"y: .* row 1"):
         list(blocks_of([first, (X[:1], np.array([2**53 + 1]))]))
 
 
@@ -349,7 +349,7 @@ def test_the_row_of_what_is_missing_in_arrays_is_named(position, value, says):
         ((X[:, :0], Y), r"X: expected a table, .* got shape \(11, 0\)"),
         ([(None, Y)], "X: expected a table, .* got None"),
         ((X.astype(str), Y), "X: expected numbers, got <U"),
-        ((X, Y.astype("S")), "y: expected numbers or strings, got |S5"),
+        ((X, Y.astype("S")), "y: expected numbers or strings, got .S5"),
         ((X, np.array([{}] * 11)), "y: expected numbers or strings, got object"),
         ((X, Y, X[:, 0]), "ids: ids must be integers or strings, got float64"),
         ((X, Y, X[:, 0] > 0), "ids: got a mask"),
@@ -362,6 +362,7 @@ def test_the_row_of_what_is_missing_in_arrays_is_named(position, value, says):
         (3, "cannot read records from int"),
         (b"t.csv", "cannot read records from bytes"),
         ([3], "cannot read records from int"),
+        ((pd.DataFrame(X), pd.Series(Y)), "cannot read records from Series"),
         ("nowhere.parquet", "nowhere.parquet: there is no such file"),
         (["nowhere.csv"], "nowhere.csv: there is no such file"),
     ],
@@ -382,7 +383,7 @@ def test_what_cannot_be_read_is_refused(source, says):
         ({"features": ["a", "b", "a"]}, "column 'a': stands twice"),
         ({"features": ["a", "y"], "target": "y"}, "column 'y': a feature, and target"),
         ({"target": "y"}, "column 'who': (large_)?string, where numbers are needed; .* features="),
-        ({"features": ["a"], "id": "b"}, "column 'b': ids must be integers or strings, got double|float64"),
+        ({"features": ["a"], "id": "b"}, "column 'b': ids must be integers or strings, got float64"),
     ],
 )
 @pytest.mark.parametrize("form", ["parquet", "csv", "pandas"])
@@ -411,7 +412,7 @@ def test_a_name_that_stands_twice_is_refused():
 def test_dates_lists_and_bytes_are_refused(kind):
     column = pa.nulls(2, kind).fill_null(pa.scalar({pa.list_(pa.int8()): [1], pa.binary(3): b"abc"}.get(kind, 3), kind))
     table = pa.table({"a": [1.0, 2.0], "d": column})
-    with pytest.raises(BadRecords, match="column 'd': .* where numbers are needed"):
+    with pytest.raises(BadRecords, match=r"column 'd': .* where numbers are needed"):
         list(blocks_of(table))
     with pytest.raises(BadRecords, match="column 'd': expected numbers or strings"):
         list(blocks_of(table, target="d"))
@@ -473,9 +474,7 @@ def test_files_that_are_damaged_are_named(name, tmp_path):
 def test_a_csv_file_may_have_whole_numbers_before_others(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,y\n" + "1,2\n" * 1_500_000 + "0.5,3\n")
-    last = None
-    for last in blocks_of(path, target="y"):
-        pass
+    *_, last = blocks_of(path, target="y")
     assert last.X[-1].tolist() == [0.5]
     assert last.y.dtype == np.int64
 

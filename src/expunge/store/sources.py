@@ -197,7 +197,7 @@ def _is_pandas(item: Any) -> bool:
 
 
 def _is_table(item: Any) -> bool:
-    return _is_pandas(item) or (hasattr(item, "__arrow_c_stream__") and not isinstance(item, Iterator))
+    return _is_pandas(item) or (hasattr(item, "__arrow_c_stream__") and hasattr(item, "columns"))
 
 
 def _unknown(source: Any) -> BadRecords:
@@ -287,7 +287,9 @@ def _reading(label: str) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError) as error:
-        raise BadRecords(f"{label}: cannot be read ({error}); mend it, or give its records as arrays.") from error
+        raise BadRecords(
+            f"{label}: cannot be read ({error}); mend it, or give its records as tables or arrays."
+        ) from error
 
 
 class _Table(NamedTuple):
@@ -350,7 +352,7 @@ def _parquet(path: Path) -> _Table:
     from pyarrow.parquet import ParquetFile
 
     def batches(roles: _Roles, rows: int) -> Iterator[Any]:
-        with ParquetFile(path, buffer_size=2**16) as file:  # without a buffer, it reads whole groups of rows
+        with ParquetFile(path, pre_buffer=False, buffer_size=2**16) as file:  # or else it reads many rows ahead
             yield from file.iter_batches(rows, columns=roles.columns)
 
     with ParquetFile(path) as file:

@@ -2,7 +2,7 @@
 
 A `Spool` holds more records than memory does. To lay them out it deals them into bucket files, each a stretch of the
 layout that fits into memory, and then puts one bucket after the other in order: every byte is read and written
-twice, always in long runs.
+twice, in long runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = tuple[AnyArray, ...]
 Convert = Callable[[Arrays], Arrays]
 
 AT_ONCE = 2**22
-"""How many bytes of a column are read at a time, and how many of a bucket are put in order at a time."""
+"""About how many bytes are read, and how many of a bucket are put in order, at a time."""
 
 
 @dataclass
@@ -171,21 +171,20 @@ class Spool:
         parts = self._read(range(len(self._shapes)), max(1, max(AT_ONCE, memory // 16) // max(1, row)))
         if convert is not None:
             parts = _converted(parts, convert)
-        first = next(parts)
-        parts = chain([first], parts)
-        row = _row_bytes([column.dtype for column in first], [column.shape[1:] for column in first])
+        parts, model = _peeked(parts)
+        row = _row_bytes([column.dtype for column in model], [column.shape[1:] for column in model])
         cuts = _cuts(lengths, max(1, memory // max(1, row)))
         places = np.flatnonzero(lengths)
         ends = np.cumsum(lengths)[places]
         if len(cuts) == 2:
-            yield from _in_order(_gathered(parts, first, self.count), order, 0, places, ends)
+            yield from _in_order(_gathered(parts, model, self.count), order, 0, places, ends)
             return
         with tempfile.TemporaryDirectory(prefix="buckets-", dir=self._folder) as name:
-            files = [Path(name) / str(number) for number in range(len(first))]
+            files = [Path(name) / str(number) for number in range(len(model))]
             _deal(parts, order, cuts, files)
             for start, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
                 ranks = _ranks(order[start:stop])
-                yield from _in_order(_collected(files, first, stop - start), ranks, start, places, ends)
+                yield from _in_order(_collected(files, model, stop - start), ranks, start, places, ends)
 
 
 @contextmanager
@@ -232,7 +231,7 @@ def _converted(parts: Iterator[Arrays], convert: Convert) -> Iterator[Arrays]:
     form = None
     for part in parts:
         columns = tuple([np.ascontiguousarray(column) for column in convert(part)])
-        if any(len(column) != len(part[0]) for column in columns):
+        if not columns or any(len(column) != len(part[0]) for column in columns):
             raise BadRecords(
                 f"convert: gave {[len(column) for column in columns]} rows for {len(part[0])} records; "
                 "return one row for each."
@@ -242,6 +241,12 @@ def _converted(parts: Iterator[Arrays], convert: Convert) -> Iterator[Arrays]:
         if new != form:
             raise BadRecords(f"convert: gave {new}, and {form} before; return the same types and shapes at every call.")
         yield columns
+
+
+def _peeked(parts: Iterator[Arrays]) -> tuple[Iterator[Arrays], Arrays]:
+    """Return the same parts, and arrays of their types and shapes without records."""
+    first = next(parts)
+    return chain([first], parts), tuple([column[:0].copy() for column in first])
 
 
 def _cuts(lengths: Ints, capacity: int) -> Ints:
