@@ -99,9 +99,10 @@ def checksum(table: str, number: int, content: Any) -> int:
 class StoreFile:
     """One connection to the file of a store."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT, building: bool = False) -> None:
         self.path = path
         self.read_only = read_only
+        self._building = building
         self.wait = wait
         self._connection = self._connect()
         try:
@@ -113,14 +114,13 @@ class StoreFile:
 
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
-        """Make an empty store; the caller renames it when it is whole."""
+        """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
         if not path.parent.is_dir():
             raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
                 connection.execute(f"PRAGMA page_size={page:d}")
-                connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute(f"PRAGMA application_id={APPLICATION:d}")
                 connection.execute(f"PRAGMA user_version={FORMAT:d}")
                 for table in TABLES:
@@ -131,7 +131,7 @@ class StoreFile:
                     )
             finally:
                 connection.close()
-        return cls(path)
+        return cls(path, building=True)
 
     def _connect(self) -> sqlite3.Connection:
         path = self.path
@@ -183,6 +183,11 @@ class StoreFile:
         ):  # fmt: skip
             self._connection.execute(f"PRAGMA {name}={value}")
         self.page = self._pragma("page_size")
+        if self._building:
+            self._connection.execute("PRAGMA journal_mode=OFF")
+            self._connection.execute("PRAGMA synchronous=OFF")
+        elif not self.read_only:
+            self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate(version)
 
@@ -388,6 +393,7 @@ class WriterLock:
                 self._connection = sqlite3.connect(
                     name, isolation_level=None, timeout=self.wait, check_same_thread=False
                 )
+                self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:

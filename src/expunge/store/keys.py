@@ -36,12 +36,13 @@ def check_hex(name: str, value: object, digits: int) -> None:
 # --- naming people ------------------------------------------------------------------------------------
 
 
-def make_key(path: FilePath) -> bytes:
-    """Write a new random key for digests into a file of its own, which only its owner can read, and return it.
+def make_key(path: FilePath, key: bytes | None = None) -> bytes:
+    """Write a key for digests (a new random one, if none is given) into a file of its own, and return it.
 
-    Without the key nobody can be found in receipts again; with it, anyone can test a guess of who was named.
+    Only its owner can read the file. Without the key nobody can be found in receipts again; with it, anyone can test a
+    guess of who was named.
     """
-    key = secrets.token_bytes(KEY_BYTES)
+    key = key or secrets.token_bytes(KEY_BYTES)
     _write_new(path, f"{key.hex()}\n".encode("ascii"), 0o600)
     return key
 

@@ -1,11 +1,28 @@
-"""Looking after a store: scanning its bytes, compacting, backups."""
+"""Looking after a store: compacting it, backups, and going back to one without bringing anybody back."""
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from expunge.errors import CorruptStore, NotAStore, StoreError
+from expunge.records import Delete
 from expunge.store import failpoints
-from expunge.store.file import StoreFile, beside
+from expunge.store.file import WAIT, StoreFile, WriterLock, beside
 from expunge.store.keeper import DurableKeeper
-from expunge.store.saving import remove
+from expunge.store.keys import load_key
+from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, export
+from expunge.store.records import StoredRecords
+from expunge.store.saving import as_path, copy_key, remove, rename
+from expunge.store.state import Pending, State, read_description, read_state, write_state
+from expunge.types import AnyArray
 
 
 def compact_kept(keeper: DurableKeeper) -> None:
@@ -24,6 +41,177 @@ def compact_kept(keeper: DurableKeeper) -> None:
             finally:
                 copy.close()
             failpoints.reach("compact: replaced")
-            keeper.empty_log()
         finally:
+            keeper.empty_log()  # and remove the copy
+
+
+def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, wait: float = WAIT) -> None:
+    """Write a copy of a store, as it is after its last request, to another path; its key goes with it.
+
+    Keep backups no longer than you may: they have the records that are erased later. `restore` erases these again.
+    """
+    path, to = as_path(path), as_path(to)
+    if to.exists():
+        raise StoreError(f"{to}: is already there; give another path, or remove the file.")
+    if not to.parent.is_dir():
+        raise NotAStore(f"{to}: there is no folder {to.parent}; make it first.")
+    new = beside(to, "-new")
+    keeper = DurableKeeper(path, loss=loss, wait=wait)
+    try:
+        with keeper.lock:
+            keeper.catch_up(lambda: None)  # a copy has no request that waits, nor its coins
             remove(new)
+            keeper.file.copy_to(new)
+            failpoints.reach("backup: copied")
+            copy_key(beside(path, "-key"), beside(to, "-key"))
+            rename(new, to)
+            failpoints.reach("backup: renamed")
+    finally:
+        keeper.close()
+        remove(new)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What going back to a backup meant."""
+
+    erased: int
+    """How many records of the backup were erased again."""
+    replaced: int
+    """How many requests had replaced records since then: these have their old content, and must be replaced again."""
+    inserted: int
+    """How many records had been inserted since then: they are not in the backup."""
+
+
+def restore(
+    backup: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    receipts: Any = None,
+    loss: Any = None,
+    wait: float = WAIT,
+) -> Restored:
+    """Put a backup in the place of a store, and erase again who was erased since it was made.
+
+    Who that was is known from the receipts: of the store that is there now or, if it cannot be read, from
+    ``receipts``, which `export_receipts` gave (or the path of a file of them). Nobody may have the store open
+    meanwhile. Go back because a file is lost or damaged, never because a deletion turned out one way or the other: that
+    would be a bias.
+    """
+    source, target = as_path(backup), as_path(path)
+    new = beside(target, "-new")
+    lock = WriterLock(target, wait)
+    if not target.parent.is_dir():
+        raise NotAStore(f"{target}: there is no folder {target.parent}; make it first.")
+    lock.acquire()
+    try:
+        said = _receipts_of(target) if receipts is None else _read(receipts)
+        key_file = next((beside(one, "-key") for one in (target, source) if beside(one, "-key").exists()), None)
+        key = load_key(key_file or beside(target, "-key"))
+        _copy(source, new)
+        restored = _prepare(new, source, said, key, {} if loss is None else {type(loss).__name__: loss})
+        failpoints.reach("restore: prepared")
+        if not beside(target, "-key").exists():
+            copy_key(beside(source, "-key"), beside(target, "-key"))
+        for ending in ("-wal", "-shm"):
+            beside(target, ending).unlink(missing_ok=True)
+        rename(new, target)
+        failpoints.reach("restore: renamed")
+    except BaseException:
+        remove(new)
+        raise
+    finally:
+        lock.release()
+        lock.close()
+    keeper = DurableKeeper(target, loss=loss, wait=wait)
+    try:
+        keeper.catch_up(lambda: None)
+    finally:
+        keeper.close()
+    return restored
+
+
+def _read(receipts: Any) -> dict[str, Any]:
+    """Return receipts that were exported, also from a file."""
+    if isinstance(receipts, (str, PathLike)) and not str(receipts).lstrip().startswith("{"):
+        receipts = as_path(receipts).read_text("utf-8")
+    said = json.loads(receipts) if isinstance(receipts, str) else receipts
+    check = check_receipts(said)
+    if not check.ok:
+        raise CorruptStore(f"receipts: {check.problems[0]}; give what export_receipts() gave last.")
+    return dict(said)
+
+
+def _receipts_of(path: Path) -> dict[str, Any]:
+    """Return the receipts of the store that is to be replaced."""
+    try:
+        file = StoreFile(path, read_only=True)
+        try:
+            state = read_state(file)
+            receipts = [Receipt.from_json(text) for text in file.texts("receipts")]
+        finally:
+            file.close()
+    except StoreError as error:
+        raise StoreError(
+            f"receipts: who was erased since the backup cannot be read from {path} ({error}). Give the receipts that "
+            "export_receipts() gave last."
+        ) from error
+    return _read(export(receipts, store=state.store, head=state.head, version=state.version, public_key=None))
+
+
+def _copy(source: Path, new: Path) -> None:
+    remove(new)
+    file = StoreFile(source, read_only=True)
+    try:
+        file.copy_to(new)
+    finally:
+        file.close()
+
+
+def _prepare(new: Path, source: Path, said: dict[str, Any], key: bytes, strangers: dict[str, Any]) -> Restored:
+    """Make a copy of the backup the store's next state: with all receipts, and the erasures to do again waiting."""
+    file = StoreFile(new)
+    try:
+        state = read_state(file)
+        receipts = [Receipt.from_json(json.dumps(one)) for one in said["receipts"]]
+        _check_descent(source, state, said, receipts)
+        newer = receipts[state.receipts :]
+        schedule = read_description(file, strangers).plan.learner.schedule
+        ids = _named(StoredRecords(file, state.inventory, schedule), newer, key)
+        state = replace(state, version=said["version"], receipts=len(receipts), head=said["head"])
+        with file.transaction():
+            for number, receipt in enumerate(newer, start=len(receipts) - len(newer) + 1):
+                file.put_text("receipts", number, receipt.to_json())
+            write_state(file, state)
+            if len(ids):
+                coins = dict(np.random.default_rng().bit_generator.state)
+                file.put("pending", 0, Pending(Delete(ids), uuid.uuid4().hex, state.version, coins).to_bytes())
+        file.truncate_log()
+    finally:
+        file.close()
+    replaced = sum(receipt.kind == "replace" for receipt in newer)
+    return Restored(len(ids), replaced, sum(receipt.added for receipt in newer if receipt.kind == "insert"))
+
+
+def _check_descent(source: Path, state: State, said: dict[str, Any], receipts: list[Receipt]) -> None:
+    """Raise unless the receipts go on where those of the backup end."""
+    if said["store"] != state.store:
+        raise StoreError(f"{source}: this is a backup of another store; give one of the same.")
+    heads = [receipt.hash for receipt in receipts]
+    if state.receipts > len(heads) or (state.receipts and heads[state.receipts - 1] != state.head):
+        raise StoreError(
+            f"receipts: they do not go on where those of {source} end; give what export_receipts() gave last."
+        )
+
+
+def _named(records: StoredRecords, receipts: Iterable[Receipt], key: bytes) -> AnyArray:
+    """Return the ids of the records that receipts say were deleted."""
+    wanted: dict[NamedBy, set[str]] = {"ids": set(), "subjects": set()}
+    for receipt in receipts:
+        if receipt.kind == "delete" and receipt.named_by is not None:
+            wanted[receipt.named_by].update(receipt.digests)
+    ids = records.all_ids()
+    gone = are_named(key, "ids", ids, wanted["ids"])
+    if records.subjects is not None:
+        gone |= are_named(key, "subjects", records.subjects, wanted["subjects"])
+    return ids[gone]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -15,15 +14,14 @@ from expunge.learner import Transcript
 from expunge.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.file import StoreFile, beside
-from expunge.store.keys import make_key
-from expunge.store.receipts import genesis
+from expunge.store.keys import load_key, make_key
 from expunge.store.records import store_records
 from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
     PROJECTION,
     Description,
-    State,
+    first_state,
     store_transcript,
     write_state,
     write_vector,
@@ -57,7 +55,6 @@ def new_store(path: Path, page: int) -> Iterator[StoreFile]:
     try:
         with file.transaction():
             yield file
-        file.truncate_log()
         file.close()
         failpoints.reach("save: written")
         if not beside(path, "-key").exists():
@@ -84,6 +81,13 @@ def rename(new: Path, path: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def copy_key(source: Path, path: Path) -> None:
+    """Give a copy of a store the same key."""
+    key = load_key(source)
+    path.unlink(missing_ok=True)
+    make_key(path, key)
 
 
 def remove(path: Path) -> None:
@@ -114,8 +118,7 @@ def save(
     with new_store(path, page_for(records.count * bytes_a_record // places)) as file:
         begin_store(file, description, projection, model)
         store_transcript(file, transcript)
-        store = uuid.uuid4().hex
-        write_state(file, State(store, 0, 0, genesis(store), store_records(file, records)))
+        write_state(file, first_state(store_records(file, records)))
 
 
 def _bytes(column: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from expunge.records import Delete, Insert, Replace, Request
 from expunge.store.codec import Registry, pack, unpack
 from expunge.store.file import StoreFile
 from expunge.store.parts import ColumnType, Layout
+from expunge.store.receipts import genesis
 from expunge.store.records import Inventory, StoredRecords
 from expunge.store.tables import StoredRows
 from expunge.types import AnyArray, Array, Column
@@ -53,8 +55,14 @@ class State:
     """How often the state has changed."""
     receipts: int
     head: str
-    """The hash of the last receipt."""
+    """The hash of the last receipt; with none, `genesis` of the store."""
     inventory: Inventory
+
+
+def first_state(inventory: Inventory) -> State:
+    """Return the state of a new store, which has a name of its own."""
+    store = uuid.uuid4().hex
+    return State(store, 0, 0, genesis(store), inventory)
 
 
 KNOWN = Registry(

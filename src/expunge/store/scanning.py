@@ -1,0 +1,146 @@
+"""Looking for bytes in the files of a store."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from glob import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from expunge.errors import BadRecords, NotAStore
+from expunge.store.saving import as_path
+from expunge.types import AnyArray
+
+LEAST = 4
+"""How many bytes, not all of them zeros, a pattern must have to mean anything."""
+_ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
+
+
+class Finding(NamedTuple):
+    """Where a pattern was found."""
+
+    file: Path
+    offset: int
+    """How far from the beginning of the file; of a pattern that is cut in two by the end of a page, its first half."""
+    pattern: int
+    """Which of the patterns, from 0."""
+
+
+def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
+    """Look for patterns in every file that belongs to a store, byte by byte, and return where they are.
+
+    A pattern is a record's features (an array), a string such as an id or a subject, a whole number of at least eight
+    digits or so, a floating-point number, or bytes. It is looked for in every form in which a store could hold it, also
+    where the end of a page cuts it in two. What is as common as 0 or 1 is refused: it would be found everywhere.
+
+    >>> import tempfile, expunge
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = folder + "/model.expunge"
+    ...     expunge.LogisticRegression(feature_norm=9.0).fit(X, X[:, 0] > 0).save(path)
+    ...     before = scan(path, [X[17]])
+    ...     with expunge.open(path) as model:
+    ...         outcome = model.unlearn([17])
+    ...     len(before), scan(path, [X[17]])
+    (1, [])
+    """
+    path = as_path(path)
+    if not path.exists():
+        raise NotAStore(f"{path}: there is no such file; give the path of a store.")
+    forms = [(number, form) for number, pattern in enumerate(patterns) for form in _forms(number, pattern)]
+    page = _page_size(path)
+    found: set[Finding] = set()
+    for file in sorted(path.parent.glob(escape(path.name) + "*")):
+        if file.is_file() and file.stat().st_size:
+            found.update(_scan_file(file, forms, page))
+    return sorted(found)
+
+
+def _forms(number: int, pattern: Any) -> list[bytes]:
+    """Return the bytes that a pattern can be stored as."""
+    if isinstance(pattern, np.generic):
+        pattern = pattern.item()
+    forms: list[bytes]
+    if isinstance(pattern, (bytes, bytearray, memoryview)):
+        forms = [bytes(pattern)]
+    elif isinstance(pattern, str):
+        forms = []
+        for encoding in _ENCODINGS:
+            try:
+                forms.append(pattern.encode(encoding, "surrogatepass"))
+            except UnicodeEncodeError:
+                continue
+    elif isinstance(pattern, bool) or not isinstance(pattern, (int, float, np.ndarray)):
+        raise BadRecords(
+            f"patterns[{number}]: expected a string, a number, an array or bytes, got {type(pattern).__name__}."
+        )
+    elif isinstance(pattern, int):
+        forms = [(pattern % 2**64).to_bytes(8, "little"), str(pattern).encode()]
+    else:
+        forms = _floats(number, np.asarray(pattern))
+    if not forms or _common(forms[0]):
+        raise BadRecords(
+            f"patterns[{number}]: {pattern!r} is too common to look for, since such bytes are everywhere; give a "
+            "longer string, a larger number, or a whole row."
+        )
+    return [form for form in dict.fromkeys(forms) if not _common(form)]
+
+
+def _floats(number: int, values: AnyArray) -> list[bytes]:
+    if values.dtype.kind not in "fiub":
+        raise BadRecords(f"patterns[{number}]: expected an array of numbers, got {values.dtype}.")
+    numbers = values.astype("<f8").ravel()
+    return [numbers.tobytes(), numbers.astype("<f4").tobytes()]
+
+
+def _common(form: bytes) -> bool:
+    return len(form) - form.count(0) < LEAST
+
+
+def _page_size(path: Path) -> int:
+    with open(path, "rb") as file:
+        start = file.read(18)
+    page = int.from_bytes(start[16:18]) if start.startswith(b"SQLite format 3\0") else 4096
+    return 65536 if page == 1 else page
+
+
+def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterator[Finding]:
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for number, form in forms:
+            at = content.find(form)
+            while at >= 0:
+                yield Finding(file, at, number)
+                at = content.find(form, at + 1)
+        first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
+        count = max(0, (len(content) - first) // step)
+        pages = np.frombuffer(content[first : first + count * step], np.uint8).reshape(count, step)[:, skip:]
+        for number, form in forms:
+            for row, column in _cut_in_two(pages, form):
+                yield Finding(file, first + row * step + skip + column, number)
+
+
+def _cut_in_two(pages: AnyArray, form: bytes) -> Iterator[tuple[int, int]]:
+    """Return where the larger half of a pattern stands at the end of a page, or where the content of one begins."""
+    length, size = len(form), pages.shape[1]
+    wide = 8 if length >= 16 else 4
+    if length < 8 or len(pages) == 0:
+        return
+    kind = np.dtype(f"<u{wide}")
+    ends = np.ascontiguousarray(pages[:, -wide:]).view(kind)[:, 0]
+    begins = np.ascontiguousarray(pages[:, 4 : 4 + wide]).view(kind)[:, 0]
+    for half in range(-(-length // 2), length):
+        if half > size - 4:
+            break
+        head, tail = form[:half], form[length - half :]
+        for part, words, key, start in (
+            (head, ends, head[-wide:], size - half), (tail, begins, tail[:wide], 4),
+        ):  # fmt: skip
+            if _common(part):
+                continue
+            for row in np.flatnonzero(words == np.frombuffer(key, kind)[0]).tolist():
+                if pages[row, start : start + half].tobytes() == part:
+                    yield row, start
