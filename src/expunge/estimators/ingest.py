@@ -50,12 +50,12 @@ def ingest(
 ) -> Any:
     """Fit a model of this kind to records that come in blocks, in a new file, and open it.
 
-    ``source`` is an iterable of blocks, each a tuple (X, y), (X, y, ids) or (X, y, ids, subjects), or an Arrow table, or
-    a table of pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns
-    have names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``).
-    Records whose features are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from
-    a part of the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside
-    ``path`` until they are laid out, and then trained on a block at a time.
+    ``source`` is an iterable of blocks, each a tuple (X, y), (X, y, ids) or (X, y, ids, subjects), or a table of Arrow,
+    pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns have
+    names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``). Records
+    whose features are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part of
+    the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside ``path``
+    until they are laid out, and then trained on a block at a time.
 
     >>> import tempfile, expunge
     >>> rng = np.random.default_rng(0)
@@ -106,7 +106,8 @@ def _read(model: Any, blocks: Source, spool: Spool, show: Show) -> Block:
         if supervised:
             model._encode_targets(block.y)  # raises for what does not fit, before anything is laid out
         ids = np.arange(spool.count, spool.count + len(block.X)) if block.ids is None else block.ids
-        spool.add((block.X, *([block.y] if supervised else []), ids, *([] if block.subjects is None else [block.subjects])))
+        given = (block.X, block.y if supervised else None, ids, block.subjects)
+        spool.add(tuple([column for column in given if column is not None]))
         show("reading", spool.count, blocks.total)
     if like is None or spool.count == 0:
         raise BadRecords("source: there are no records; give at least one.")
@@ -146,7 +147,7 @@ def _fit(
     assignment = learner.schedule.assign(count, numbers, rng)
     encoder = _Encoder(model, first.X.dtype == np.float32)
     keys = () if assignment.keys is None else (assignment.keys[:0],)
-    layout = Layout.of((*encoder.types, *_none(spool, width), *keys), width, encoder.kept)
+    layout = Layout.of((*encoder.types, *_none(spool, width, has_subjects), *keys), width, encoder.kept)
     page = page_for(count * encoder.row_bytes // max(1, len(assignment.lengths)))
     with new_store(path, page) as file:
         pieces = spool.by_place(assignment.order, assignment.lengths, convert=encoder)
@@ -167,9 +168,9 @@ def _fit(
     model._report_size(count)
 
 
-def _none(spool: Spool, width: int) -> Batch:
+def _none(spool: Spool, width: int, has_subjects: bool) -> Batch:
     """Return ids and subjects, without records."""
-    return tuple([next(iter(spool.column(number)))[:0] for number in range(width, spool.columns)])
+    return tuple([next(iter(spool.column(number)))[:0] for number in range(width, width + 1 + has_subjects)])
 
 
 class _Encoder:

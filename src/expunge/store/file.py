@@ -99,9 +99,7 @@ def checksum(table: str, number: int, content: Any) -> int:
 class StoreFile:
     """One connection to the file of a store."""
 
-    def __init__(
-        self, path: Path, *, read_only: bool = False, wait: float = WAIT, building: bool = False
-    ) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT, building: bool = False) -> None:
         self.path = path
         self.read_only = read_only
         self._building = building
