@@ -115,9 +115,10 @@ def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterato
             while at >= 0:
                 yield Finding(file, at, number)
                 at = content.find(form, at + 1)
-        first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
-        count = max(0, (len(content) - first) // step)
-        pages = np.frombuffer(content[first : first + count * step], np.uint8).reshape(count, step)[:, skip:]
+    first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
+    count = (file.stat().st_size - first) // step
+    if count > 0:
+        pages = np.memmap(file, np.uint8, "r", first, (count, step))[:, skip:]
         for number, form in forms:
             for row, column in _cut_in_two(pages, form):
                 yield Finding(file, first + row * step + skip + column, number)
