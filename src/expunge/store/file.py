@@ -162,10 +162,12 @@ class StoreFile:
         if self.read_only and not writable and not log.exists():
             mode += "&immutable=1"  # nobody can write, and there is no log to read
         with named_errors(path):
-            return sqlite3.connect(
+            connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=self.wait,
                 check_same_thread=False,
             )  # fmt: skip
+        connection.text_factory = lambda raw: str(raw, "utf-8", "replace")  # the checksum tells that it is damaged
+        return connection
 
     def _greet(self) -> None:
         """Check that the file is a store of a version that can be read, and set the connection up."""
@@ -216,10 +218,10 @@ class StoreFile:
         with named_errors(self.path):
             return self._connection.execute(statement, values)
 
-    def _opened(self, table: str, number: int, blob: bytes) -> memoryview:
+    def _opened(self, table: str, number: int, blob: Any) -> memoryview:
         """Return what a blob holds, once its checksum is found right."""
         least = least_local(self.page)
-        if len(blob) >= least + _HEAD.size:
+        if isinstance(blob, bytes) and len(blob) >= least + _HEAD.size:
             found, length = _HEAD.unpack_from(blob, least)
             content = memoryview(blob)[least + _HEAD.size :][:length]
             if len(content) == length and checksum(table, number, content) == found:
