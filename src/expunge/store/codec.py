@@ -16,6 +16,12 @@ from expunge.types import AnyArray
 
 _KINDS = "biufU"
 _LENGTH = struct.Struct("<Q")
+_LETTERS = 2**24
+"""How many letters an array of strings in a description may have room for."""
+_UNREADABLE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError, struct.error,
+)  # fmt: skip
+"""What may come of reading what is wrong."""
 
 
 class Registry:
@@ -38,7 +44,7 @@ class Registry:
         """Return the value that `write` has written; ``strangers`` are objects of other classes, by name."""
         try:
             return self._value(json.loads(text), strangers or {})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             if isinstance(error, (BadPlan, CorruptStore)):
                 raise
             raise CorruptStore(f"the description cannot be read ({error}); restore a backup.") from error
@@ -76,7 +82,10 @@ class Registry:
             case {"objects": items}:
                 return np.array([self._value(each, strangers) for each in items], dtype=object)
             case {"array": [kind, shape, numbers]}:
-                return np.array(numbers, dtype=_dtype(kind)).reshape(shape)
+                dtype, count = _dtype(kind), _count(shape)
+                if len(numbers) != count or (dtype.kind == "U" and count * dtype.itemsize > 4 * _LETTERS):
+                    raise ValueError("an array has another length than it says")
+                return np.array(numbers, dtype=dtype).reshape(shape)
             case {"is": name, "with": parts}:
                 if name not in self.classes:
                     raise CorruptStore(f"{name!r} is nothing that a store can hold; restore a backup.")
@@ -91,19 +100,29 @@ class Registry:
 
 
 def _type_of(array: AnyArray) -> str:
-    if array.dtype.kind not in _KINDS:
+    if not _is_plain(array.dtype):
         raise BadPlan(f"arrays of {array.dtype} cannot be stored; convert them to numbers or strings.")
     return array.dtype.newbyteorder("<").str
 
 
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in _KINDS and (dtype.itemsize <= 8 if dtype.kind != "U" else dtype.itemsize > 0)
+
+
 def _dtype(text: Any) -> np.dtype[Any]:
     """Return a type of plain numbers or strings; anything else could be an object."""
-    if not (isinstance(text, str) and 3 <= len(text) <= 12 and text[0] in "<|" and text[1] in _KINDS):
-        raise CorruptStore(f"arrays of {text!r} are nothing that a store can hold; restore a backup.")
-    dtype = np.dtype(text)
-    if dtype.itemsize == 0 and dtype.kind != "U":
-        raise CorruptStore(f"arrays of {text!r} are nothing that a store can hold; restore a backup.")
-    return dtype
+    if isinstance(text, str) and 3 <= len(text) <= 12 and text[0] in "<|" and text[1] in _KINDS and text[2:].isdigit():
+        dtype = np.dtype(text)
+        if _is_plain(dtype):
+            return dtype
+    raise CorruptStore(f"arrays of {text!r} are nothing that a store can hold; restore a backup.")
+
+
+def _count(shape: Any) -> int:
+    """Return how many numbers an array of this shape has."""
+    if any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError("a shape")
+    return math.prod(shape)
 
 
 def pack(info: str, arrays: Mapping[str, AnyArray]) -> bytes:
@@ -122,13 +141,13 @@ def unpack(content: bytes) -> tuple[str, dict[str, AnyArray]]:
         info, heads = json.loads(content[_LENGTH.size : _LENGTH.size + length])
         at, arrays = _LENGTH.size + length, {}
         for name, kind, shape in heads:
-            dtype, number = _dtype(kind), math.prod(shape)
-            if number < 0 or any(not isinstance(side, int) or side < 0 for side in shape):
-                raise ValueError("a shape")
-            array = np.frombuffer(content, dtype, number, at) if number * dtype.itemsize else np.zeros(number, dtype)
+            dtype, number = _dtype(kind), _count(shape)
+            array = np.frombuffer(content, dtype, number, at) if number else np.zeros(0, dtype)
             arrays[str(name)] = array.reshape(shape).astype(dtype.newbyteorder("="))
             at += number * dtype.itemsize
-    except (ValueError, TypeError, struct.error, OverflowError) as error:
+    except _UNREADABLE as error:
+        if isinstance(error, CorruptStore):
+            raise
         raise CorruptStore(f"packed arrays cannot be read ({error}); restore a backup.") from error
     if at != len(content):
         raise CorruptStore("packed arrays have another length than they say; restore a backup.")
