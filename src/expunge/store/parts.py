@@ -18,6 +18,7 @@ PART = 2**16
 """About how many bytes a part has."""
 SPARSE_ROWS = 256
 """How many records a part has if a column is sparse."""
+_LAST_LETTER = 0x10FFFF
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ def _length(kind: ColumnType, head: int, count: int) -> int:
     if kind.sparse:
         return 4 * count + head * (8 + _index_type(kind).itemsize)
     if kind.kind == "U":
+        if head >> 3 == 0 or head & 7 not in (1, 2, 4):
+            raise ValueError("strings of an odd size")
         return count * (head >> 3) * (head & 7)
     return count * kind.numbers * kind.stored.itemsize
 
@@ -165,6 +168,8 @@ class Part:
         if kind.kind == "U":
             length, size = head >> 3, head & 7
             letters = np.frombuffer(self._content, f"<u{size}", self.count * length, at)
+            if size == 4 and letters.max(initial=0) > _LAST_LETTER:
+                raise CorruptStore("a string is not sound; restore a backup.")
             return letters.astype(np.uint32).reshape(self.count, length).view(f"U{length}")[:, 0]
         return np.frombuffer(self._content, kind.stored, self.count * kind.numbers, at).reshape(self.count, *kind.tail)
 
@@ -172,7 +177,11 @@ class Part:
         counts = np.frombuffer(self._content, "<i4", self.count, at)
         data = np.frombuffer(self._content, "<f8", stored, at + 4 * self.count)
         indices = np.frombuffer(self._content, _index_type(kind), stored, at + 4 * self.count + 8 * stored)
-        if int(counts.sum()) != stored or (stored and not 0 <= indices.min() <= indices.max() < kind.tail[0]):
+        if (
+            counts.min(initial=0) < 0
+            or int(counts.sum()) != stored
+            or (stored and not 0 <= indices.min() <= indices.max() < kind.tail[0])
+        ):
             raise CorruptStore("a sparse column is not sound; restore a backup.")
         native = indices.dtype.newbyteorder("=")
         return csr(data.copy(), indices.astype(native), pointers(counts, kind.tail[0]), kind.tail[0])
