@@ -12,6 +12,7 @@ import numpy as np
 from expunge.errors import CorruptStore
 from expunge.index import HashIndex
 from expunge.store.file import StoreFile, Table
+from expunge.store.tables import all_numbers, as_numbers
 from expunge.types import AnyArray, Ints, Keys
 
 _ENTRY = np.dtype([("hash", "<u8"), ("value", "<i8")])
@@ -61,9 +62,7 @@ class StoredIndex:
         content = self._file.get(self._table, bucket)
         if content is None:
             return np.zeros(0, dtype=_ENTRY)
-        if len(content) % _ENTRY.itemsize:
-            raise CorruptStore(f"{self._file.path}: {self._table}, row {bucket} is not whole; restore a backup.")
-        return np.frombuffer(content, dtype=_ENTRY)
+        return as_numbers(self._file, self._table, bucket, content, _ENTRY)
 
     def _put(self, bucket: int, entries: AnyArray) -> None:
         if len(entries):
@@ -75,9 +74,8 @@ class StoredIndex:
 
     def entries(self) -> tuple[Keys, Ints]:
         """Return all hashes and values, in order of the hashes."""
-        parts = [np.frombuffer(content, dtype=_ENTRY) for _, content in self._file.all(self._table)]
-        all_of_them = np.concatenate([np.zeros(0, dtype=_ENTRY), *parts])
-        return all_of_them["hash"].astype(np.uint64), all_of_them["value"].astype(np.int64)
+        entries = all_numbers(self._file, self._table, _ENTRY)
+        return entries["hash"].astype(np.uint64), entries["value"].astype(np.int64)
 
     def same_as(self, other: HashIndex) -> bool:
         """Say whether both hold the same entries."""

@@ -26,7 +26,7 @@ from expunge.store.file import StoreFile
 from expunge.store.parts import ColumnType, Layout
 from expunge.store.receipts import genesis
 from expunge.store.records import Inventory, StoredRecords
-from expunge.store.tables import StoredRows
+from expunge.store.tables import StoredRows, as_numbers
 from expunge.types import AnyArray, Array, Column
 
 DESCRIPTION, STATE = 0, 1
@@ -108,7 +108,7 @@ def write_state(file: StoreFile, state: State) -> None:
 
 def read_vector(file: StoreFile) -> Array:
     """Return the model's parameters, as its selector made them of the iterates."""
-    return np.frombuffer(file.need("arrays", MODEL), "<f8").astype(np.float64)
+    return as_numbers(file, "arrays", MODEL, file.need("arrays", MODEL), "<f8").astype(np.float64)
 
 
 def write_vector(file: StoreFile, model: Array) -> None:

@@ -15,6 +15,19 @@ PIECE = 2**15
 """About how many bytes are written as one."""
 
 
+def as_numbers(file: StoreFile, table: Table, number: int, content: memoryview, dtype: Any) -> AnyArray:
+    """Return the content of a row as an array of numbers; it is not copied."""
+    if len(content) % np.dtype(dtype).itemsize:
+        raise CorruptStore(f"{file.path}: {table}, row {number} is not whole; restore a backup.")
+    return np.frombuffer(content, dtype)
+
+
+def all_numbers(file: StoreFile, table: Table, dtype: Any) -> AnyArray:
+    """Return the contents of all rows as one array of numbers."""
+    pieces = [as_numbers(file, table, number, content, dtype) for number, content in file.all(table)]
+    return np.concatenate([np.zeros(0, dtype), *pieces])
+
+
 class StoredRows:
     """Rows in a store: read as a whole when first needed, written through in pieces."""
 
@@ -37,8 +50,7 @@ class StoredRows:
     @property
     def _loaded(self) -> ArrayRows:
         if self._rows is None:
-            pieces = [np.frombuffer(content, "<f8") for _, content in self._file.all(self._table)]
-            numbers = np.concatenate([np.zeros(0), *pieces])
+            numbers = all_numbers(self._file, self._table, "<f8").astype(np.float64, copy=False)
             if len(numbers) % max(self._width, 1):
                 raise CorruptStore(f"{self._file.path}: {self._table}: a row is not whole; restore a backup.")
             self._rows = ArrayRows(numbers.reshape(-1, self._width))
@@ -89,8 +101,7 @@ class StoredNumbers:
 
     def read(self) -> Ints:
         """Return all of them."""
-        pieces = [np.frombuffer(content, "<i8") for _, content in self._file.all(self._table)]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+        return all_numbers(self._file, self._table, "<i8").astype(np.int64, copy=False)
 
     def write(self, numbers: Ints, changed: AnyArray) -> None:
         """Write the pieces in which some positions lie."""
