@@ -126,8 +126,8 @@ def main() -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"A sync of this disk takes {1e3 * found['sync']:.2f} ms. Fit {found['fit']:.2f} s, save {found['save']:.2f} s; "
-        f"open and predict {1e3 * found['open']:.1f} ms, verify {found['verify']:.2f} s "
+        f"A sync of this disk takes {1e3 * found['sync']:.2f} ms. Fit {found['fit']:.2f} s, save "
+        f"{found['save']:.2f} s; open and predict {1e3 * found['open']:.1f} ms, verify {found['verify']:.2f} s "
         f"({found['problems'] or 'clean'})."
     )
     console.print(

@@ -37,11 +37,11 @@ WAIT = 10.0
 Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
 TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
 _TEXTS = ("about", "receipts")
-SCHEMA = {
+SCHEMA: dict[str, str] = {
     **{table: f"CREATE TABLE {table} (number INTEGER PRIMARY KEY, content BLOB NOT NULL)" for table in TABLES},
     **{
-        table: f"CREATE TABLE {table} (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)"
-        for table in _TEXTS
+        name: f"CREATE TABLE {name} (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)"
+        for name in _TEXTS
     },
 }
 """How each table is made."""
