@@ -15,25 +15,22 @@ from expunge.store.spool import Spool
 
 
 def people(count, seed=0):
-    """Columns of several types; the strings get longer."""
+    """Columns of several types; the strings are of different lengths."""
     rng = np.random.default_rng(seed)
     bits = rng.integers(2**32, size=(count, 3), dtype=np.uint32)
-    names = np.array(["é" * (number // 5) + str(number) for number in range(count)], dtype=np.str_)
+    names = tight(np.array(["é" * (7 * number % 10) + str(number) for number in range(count)], dtype=np.str_))
     return bits.view(np.float32), rng.normal(size=count), names, rng.integers(2, size=(count, 2, 1)) > 0
 
 
+def tight(column):
+    """Return strings as narrow as they can be, and anything else as it is."""
+    return np.array(column.tolist() or [""])[: len(column)] if column.dtype.kind == "U" else column
+
+
 def fill(spool, columns, cuts):
-    """Add columns in blocks; strings in each are as narrow as they can be."""
+    """Add columns in blocks; the strings of each are as narrow as they can be."""
     for first, stop in zip([0, *cuts], [*cuts, len(columns[0])], strict=True):
-        part = [column[first:stop] for column in columns]
-        spool.add(tuple([column.astype(np.str_) if column.dtype.kind == "U" else column for column in part]))
-
-
-def narrow(columns):
-    """Return columns that `fill` may have written, as wide as the widest string in them."""
-    return tuple(
-        [np.array(column.tolist() or [""])[: len(column)] if column.dtype.kind == "U" else column for column in columns]
-    )
+        spool.add(tuple([tight(column[first:stop]) for column in columns]))
 
 
 def encode(columns):
@@ -62,7 +59,7 @@ def layouts(draw):
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_places_are_what_indexing_gives_whatever_the_memory(tmp_path_factory, layout, memory, at_once, converts):
     count, cuts, order, lengths = layout
-    columns = narrow(people(count))
+    columns = people(count)
     laid_out = encode(columns) if converts else columns
     row = sum(column.dtype.itemsize * int(np.prod(column.shape[1:])) for column in laid_out)
     folder = tmp_path_factory.mktemp("spools") / "spool"
@@ -90,7 +87,7 @@ def test_places_are_what_indexing_gives_whatever_the_memory(tmp_path_factory, la
 @settings(derandomize=True, deadline=None, max_examples=50)
 def test_a_column_comes_back_in_order(tmp_path_factory, layout, at_once):
     count, cuts, _, _ = layout
-    columns = narrow(people(count))
+    columns = people(count)
     with patch.object(module, "AT_ONCE", at_once), Spool(tmp_path_factory.mktemp("spools") / "spool") as spool:
         fill(spool, columns, cuts)
         for number, column in enumerate(columns):
@@ -136,6 +133,14 @@ def test_buckets_are_given_back_as_they_are_read(tmp_path):
         assert sizes == sorted(sizes, reverse=True)
         assert sizes[0] == 64 * 8 - 96
         assert sizes[-1] == 0
+
+
+def test_records_that_fit_into_memory_are_not_written_again(tmp_path):
+    with Spool(tmp_path / "spool") as spool:
+        spool.add((np.arange(50),))
+        laid_out = spool.by_place(np.arange(50), np.full(10, 5), memory=400)
+        next(laid_out)
+        assert [path.name for path in (tmp_path / "spool").iterdir()] == ["column-0"]
 
 
 def begun(spool):

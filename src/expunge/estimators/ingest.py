@@ -50,10 +50,10 @@ def ingest(
 
     ``source`` is an iterable of blocks, each a tuple (X, y), (X, y, ids) or (X, y, ids, subjects), or a table of Arrow,
     pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns have
-    names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``). Records
-    whose features are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part of
-    the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside ``path``
-    until they are laid out, and then trained on a block at a time.
+    names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``).
+    Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part
+    of the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside
+    ``path`` until they are laid out, and then trained on a block at a time.
 
     >>> import tempfile, expunge
     >>> rng = np.random.default_rng(0)

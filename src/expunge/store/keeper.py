@@ -122,7 +122,9 @@ class DurableKeeper(Keeper):
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
-        self._finalizer = weakref.finalize(self, _close, self._reader, self._file)  # who can write tidies up
+        self._finalizer = weakref.finalize(  # who can write is closed last, and tidies up
+            self, _close, self._process, self._reader, self._file
+        )
         self._looking = threading.Lock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
         self._state: State | None = None
@@ -277,6 +279,7 @@ class DurableKeeper(Keeper):
                 rng = waiting.generator()
                 self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
             elif self._log:
+                remove(beside(self.path, "-new"))  # which was being written when a process died
                 self.empty_log()
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
@@ -347,8 +350,7 @@ class DurableKeeper(Keeper):
         return state
 
     def empty_log(self) -> None:
-        """Leave nothing in the log, and no file that was being written when a process died."""
-        remove(beside(self.path, "-new"))
+        """Leave nothing in the log."""
         self._file.truncate_log()
         self._log = False
 
@@ -419,6 +421,7 @@ class DurableKeeper(Keeper):
         self.lock.close()
 
 
-def _close(*files: StoreFile) -> None:
-    for file in files:
-        file.close()
+def _close(process: int, *files: StoreFile) -> None:
+    if os.getpid() == process:  # the files of a process that was forked are its parent's
+        for file in files:
+            file.close()
