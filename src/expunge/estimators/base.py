@@ -279,8 +279,10 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
 
         They are the model's own, to look at; `verify` notices if they are changed.
         """
-        kept = self._keeper.transcript
-        sums, answers, iterates = (cast(Any, table[:]) for table in (kept.sums, kept.answers, kept.iterates))
+        self._need_fit()
+        with self._keeper.lock:  # all of one state
+            kept = self._keeper.transcript
+            sums, answers, iterates = (cast(Any, table[:]) for table in (kept.sums, kept.answers, kept.iterates))
         return Transcript(sums, answers, iterates, kept.start, kept.assignment)
 
     @property
