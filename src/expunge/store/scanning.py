@@ -17,6 +17,8 @@ from expunge.types import AnyArray
 
 LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
+LONG = 64
+"""Half of a pattern means something if it has as many bytes."""
 _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
 
@@ -79,22 +81,23 @@ def _forms(number: int, pattern: Any) -> list[bytes]:
             f"patterns[{number}]: expected a string, a number, an array or bytes, got {type(pattern).__name__}."
         )
     elif isinstance(pattern, int):
-        forms = [(pattern % 2**64).to_bytes(8, "little"), str(pattern).encode()]
+        forms = [(pattern % 2**64).to_bytes(8, "little")]
     else:
         forms = _floats(number, np.asarray(pattern))
-    if not forms or _common(forms[0]):
+    if not forms or any(_common(form) for form in forms):
         raise BadRecords(
             f"patterns[{number}]: {pattern!r} is too common to look for, since such bytes are everywhere; give a "
             "longer string, a larger number, or a whole row."
         )
-    return [form for form in dict.fromkeys(forms) if not _common(form)]
+    return list(dict.fromkeys(forms))
 
 
 def _floats(number: int, values: AnyArray) -> list[bytes]:
     if values.dtype.kind not in "fiub":
         raise BadRecords(f"patterns[{number}]: expected an array of numbers, got {values.dtype}.")
     numbers = values.astype("<f8").ravel()
-    return [numbers.tobytes(), numbers.astype("<f4").tobytes()]
+    whole = [numbers.tobytes()]
+    return whole if values.ndim == 0 else [*whole, numbers.astype("<f4").tobytes()]  # four bytes say too little
 
 
 def _common(form: bytes) -> bool:
@@ -125,23 +128,38 @@ def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterato
 
 
 def _cut_in_two(pages: AnyArray, form: bytes) -> Iterator[tuple[int, int]]:
-    """Return where the larger half of a pattern stands at the end of a page, or where the content of one begins."""
+    """Return where a pattern begins at the end of a page and goes on in the one that the page points to.
+
+    Of a long one, also where the larger half alone stands at an end of a page: the other page may be gone.
+    """
     length, size = len(form), pages.shape[1]
     wide = 8 if length >= 16 else 4
-    if length < 8 or len(pages) == 0:
+    if length < 8:
         return
     kind = np.dtype(f"<u{wide}")
     ends = np.ascontiguousarray(pages[:, -wide:]).view(kind)[:, 0]
     begins = np.ascontiguousarray(pages[:, 4 : 4 + wide]).view(kind)[:, 0]
-    for half in range(-(-length // 2), length):
-        if half > size - 4:
-            break
-        head, tail = form[:half], form[length - half :]
-        for part, words, key, start in (
-            (head, ends, head[-wide:], size - half), (tail, begins, tail[:wide], 4),
-        ):  # fmt: skip
-            if _common(part):
-                continue
-            for row in np.flatnonzero(words == np.frombuffer(key, kind)[0]).tolist():
-                if pages[row, start : start + half].tobytes() == part:
-                    yield row, start
+    after = np.ascontiguousarray(pages[:, :4]).view(">u4")[:, 0].astype(np.int64) - 1
+    for cut in range(1, length):
+        head, tail = form[:cut], form[cut:]
+        if cut >= wide:
+            for row in np.flatnonzero(ends == np.frombuffer(head[-wide:], kind)[0]).tolist():
+                here = pages[row, -cut:].tobytes() == head
+                if here and (_telling(head, length) or _starts(pages, after[row], tail)):
+                    yield row, size - cut
+        if cut < wide or _telling(tail, length):
+            for row in np.flatnonzero(begins == np.frombuffer(tail[:wide], kind)[0]).tolist():
+                if _starts(pages, row, tail):
+                    before = [one for one in np.flatnonzero(after == row) if pages[one, -cut:].tobytes() == head]
+                    if before or _telling(tail, length):
+                        yield row, 4
+
+
+def _starts(pages: AnyArray, row: int, tail: bytes) -> bool:
+    """Say whether the content of a page starts with something."""
+    return 0 <= row < len(pages) and pages[row, 4 : 4 + len(tail)].tobytes() == tail
+
+
+def _telling(part: bytes, length: int) -> bool:
+    """Say whether a part of a pattern is no accident: names often begin or end alike, rows of numbers do not."""
+    return len(part) >= max(LONG, length // 2) and not _common(part)
