@@ -121,43 +121,70 @@ def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterato
     first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
     count = (file.stat().st_size - first) // step
     if count > 0:
-        pages = np.memmap(file, np.uint8, "r", first, (count, step))[:, skip:]
+        pages = _Pages(np.memmap(file, np.uint8, "r", first, (count, step))[:, skip:])
         for number, form in forms:
-            for row, column in _cut_in_two(pages, form):
+            for row, column in pages.cut_in_two(form):
                 yield Finding(file, first + row * step + skip + column, number)
 
 
-def _cut_in_two(pages: AnyArray, form: bytes) -> Iterator[tuple[int, int]]:
-    """Return where a pattern begins at the end of a page and goes on in the one that the page points to.
+class _Edges:
+    """The words that stand at an edge of each page, to look some up quickly."""
 
-    Of a long one, also where the larger half alone stands at an end of a page: the other page may be gone.
-    """
-    length, size = len(form), pages.shape[1]
-    wide = 8 if length >= 16 else 4
-    if length < 8:
-        return
-    kind = np.dtype(f"<u{wide}")
-    ends = np.ascontiguousarray(pages[:, -wide:]).view(kind)[:, 0]
-    begins = np.ascontiguousarray(pages[:, 4 : 4 + wide]).view(kind)[:, 0]
-    after = np.ascontiguousarray(pages[:, :4]).view(">u4")[:, 0].astype(np.int64) - 1
-    for cut in range(1, length):
-        head, tail = form[:cut], form[cut:]
-        if cut >= wide:
-            for row in np.flatnonzero(ends == np.frombuffer(head[-wide:], kind)[0]).tolist():
-                here = pages[row, -cut:].tobytes() == head
-                if here and (_telling(head, length) or _starts(pages, after[row], tail)):
-                    yield row, size - cut
-        if cut < wide or _telling(tail, length):
-            for row in np.flatnonzero(begins == np.frombuffer(tail[:wide], kind)[0]).tolist():
-                if _starts(pages, row, tail):
-                    before = [one for one in np.flatnonzero(after == row) if pages[one, -cut:].tobytes() == head]
-                    if before or _telling(tail, length):
-                        yield row, 4
+    def __init__(self, words: AnyArray) -> None:
+        self._order = np.argsort(words, kind="stable")
+        self._sorted = words[self._order]
+
+    def pages_with(self, words: AnyArray) -> Iterator[tuple[int, int]]:
+        """Return (position of the word, page) for all that stand there."""
+        first, stop = np.searchsorted(self._sorted, words), np.searchsorted(self._sorted, words, "right")
+        for position in np.flatnonzero(first < stop).tolist():
+            for page in self._order[first[position] : stop[position]].tolist():
+                yield position, page
 
 
-def _starts(pages: AnyArray, row: int, tail: bytes) -> bool:
-    """Say whether the content of a page starts with something."""
-    return 0 <= row < len(pages) and pages[row, 4 : 4 + len(tail)].tobytes() == tail
+class _Pages:
+    """The pages of a file. Content that does not fit goes on, after four bytes, in the page that these point to."""
+
+    def __init__(self, pages: AnyArray) -> None:
+        self._pages = pages
+        self._after = np.ascontiguousarray(pages[:, :4]).view(">u4")[:, 0].astype(np.int64) - 1
+        self._ends = {wide: _Edges(_words(pages[:, -wide:])) for wide in (4, 8)}
+        self._begins = {wide: _Edges(_words(pages[:, 4 : 4 + wide])) for wide in (4, 8)}
+
+    def cut_in_two(self, form: bytes) -> Iterator[tuple[int, int]]:
+        """Return (page, offset) where a pattern begins at the end of a page and goes on in the one it points to.
+
+        Of a long one, also where the larger half alone stands at an edge of a page: the other page may be gone.
+        """
+        length, size = len(form), self._pages.shape[1]
+        if length < 8:
+            return
+        wide = 8 if length >= 16 else 4
+        words = np.ndarray((length - wide + 1,), f"<u{wide}", form, 0, (1,)).copy()  # one from every byte on
+        for position, page in self._ends[wide].pages_with(words[:-1]):
+            head, tail = form[: position + wide], form[position + wide :]
+            if self._pages[page, -len(head) :].tobytes() == head and (
+                _telling(head, length) or self._starts(self._after[page], tail)
+            ):
+                yield page, size - len(head)
+        for position, page in self._begins[wide].pages_with(words[1:]):
+            head, tail = form[: position + 1], form[position + 1 :]
+            short = len(head) < wide  # else its end was found above
+            if self._starts(page, tail) and (_telling(tail, length) or (short and self._leads_to(page, head))):
+                yield page, 4
+
+    def _starts(self, page: int, tail: bytes) -> bool:
+        """Say whether the content of a page starts with something."""
+        return 0 <= page < len(self._pages) and self._pages[page, 4 : 4 + len(tail)].tobytes() == tail
+
+    def _leads_to(self, page: int, head: bytes) -> bool:
+        """Say whether a page that points to this one ends in something."""
+        before = np.flatnonzero(self._after == page)
+        return any(self._pages[one, -len(head) :].tobytes() == head for one in before)
+
+
+def _words(edges: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(edges).view(f"<u{edges.shape[1]}")[:, 0]
 
 
 def _telling(part: bytes, length: int) -> bool:
