@@ -81,6 +81,9 @@ def ingest(
     rmtree(folder, ignore_errors=True)  # of a process that died
     with progress_bars(progress) as show, Spool(folder) as spool:
         first = _read(model, blocks, spool, show)
+        _check_distinct(spool, len(model.COLUMNS))
+        model._plan_fit(spool.count, model.n_features_in_, first.y)
+        model._sparse = False
         with randomness(model.random_state, 0) as rng:
             _fit(model, first, blocks.names, spool, path, rng, show)
     return open(path, wait=wait, sign_with=sign_with)
@@ -132,9 +135,6 @@ def _fit(
     model: Any, first: Block, names: list[str] | None, spool: Spool, path: Path, rng: np.random.Generator, show: Show
 ) -> None:
     count, width, has_subjects = spool.count, len(model.COLUMNS), first.subjects is not None
-    _check_distinct(spool, width)
-    model._plan_fit(count, model.n_features_in_, first.y)
-    model._sparse = False
     model._draw(rng)
     learner, numbers = model.plan_.learner, None
     if has_subjects:

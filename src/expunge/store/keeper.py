@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -280,6 +281,7 @@ class DurableKeeper(Keeper):
                 self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
             elif self._log:
                 remove(beside(self.path, "-new"))  # which was being written when a process died
+                rmtree(beside(self.path, "-spool"), ignore_errors=True)
                 self.empty_log()
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
