@@ -287,6 +287,7 @@ def test_none_can_be_saved(tmp_path):
         assert_sound(model)
 
 
+@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
 @pytest.mark.parametrize("schedule", ["scattered", "shuffled"])
 def test_odd_ids_and_subjects_are_told_apart(tmp_path, schedule):
     odd = [
@@ -383,7 +384,7 @@ class QuantileRegressor(LinearRegressor):
 def test_a_loss_of_ones_own_must_be_handed_in(tmp_path, coins):
     memory = QuantileRegressor(rho=0.6, target_range=(-3, 3)).fit(X[:N], TARGETS["numbers"][:N])
     memory.save(tmp_path / "model")
-    for wrong in ({}, {"loss": losses.Squared()}, {"read_only": True}):
+    for wrong in ({}, {"loss": losses.Squared(1.0)}, {"read_only": True}):
         with pytest.raises(BadPlan, match=r"loss: this model has one of its own, Pinball; .*open\(path, loss=Pinball"):
             expunge.open(tmp_path / "model", **wrong)
     with expunge.open(tmp_path / "model", loss=Pinball(0.9)) as model:
@@ -400,14 +401,11 @@ def test_a_loss_of_ones_own_must_be_handed_in(tmp_path, coins):
 
 
 class Branded(LogisticRegression):
-    """A user's class with a parameter and an attribute of its own."""
+    """A user's class with a parameter of its own, and without most others."""
 
-    def __init__(self, brand="none", rho=0.6):
-        super().__init__(rho=rho)
-        self.brand = brand
-
-    def slogan(self):
-        return f"{self.brand}!"
+    def __init__(self, brand="none", rho=0.6, seed=None):
+        super().__init__(rho=rho, random_state=seed)
+        self.brand, self.seed = brand, seed
 
 
 def test_a_users_own_class_is_opened_as_the_one_it_comes_from(tmp_path):
@@ -417,14 +415,36 @@ def test_a_users_own_class_is_opened_as_the_one_it_comes_from(tmp_path):
         assert type(model) is LogisticRegression
         assert model.rho == 0.6
         assert_same(memory, model)
+        assert repr(model.get_params()) == repr(LogisticRegression(rho=0.6).get_params())
         model.unlearn(5)
         model.replan()
         assert_sound(model)
 
 
+def test_a_seed_that_a_users_own_class_hides_is_not_in_the_file_either(tmp_path):
+    with pytest.warns(SeedWarning):
+        Branded(seed=1_234_567_890_123).fit(X[:N], TARGETS["binary"][:N]).save(tmp_path / "model")
+    assert b"1234567890123" not in (tmp_path / "model").read_bytes()
+    with expunge.open(tmp_path / "model") as model:
+        assert model.random_state is None
+
+
+def test_what_a_file_cannot_hold_is_named_before_it_is_written(tmp_path):
+    memory = CASES["binary"].fitted()
+    memory.note_ = ["a plain list", {"of": (1, 2.0)}]
+    memory.save(tmp_path / "plain")
+    memory.friend_ = {"who": [Branded()]}
+    with pytest.raises(BadPlan, match="friend_: a file cannot hold a Branded; take it off the model"):
+        memory.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with expunge.open(tmp_path / "plain") as model:
+        assert model.note_ == memory.note_
+
+
 # --- what it refuses ------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::expunge.errors.NoiseWarning")
 @pytest.mark.parametrize("name", ["binary", "Ridge", "KMeans", "least squares"])
 def test_fit_is_refused_and_changes_nothing(tmp_path, name):
     case = CASES[name]

@@ -8,13 +8,13 @@ from typing import Any, Self
 from sklearn.random_projection import SparseRandomProjection
 
 from expunge.columns import csr
-from expunge.errors import SeedWarning, StoreError, warn_caller
+from expunge.errors import BadPlan, SeedWarning, StoreError, warn_caller
 from expunge.store.codec import pack, unpack
 from expunge.store.keeper import DurableKeeper
 from expunge.store.maintenance import compact_kept
 from expunge.store.receipts import Receipt, ReceiptsCheck, check_receipts, export, find
 from expunge.store.saving import as_path, save
-from expunge.store.state import Description
+from expunge.store.state import KNOWN, Description
 
 _NOT_DESCRIBED = ("_keeper", "_derived", "_projection", "_given_loss", "plan_")
 
@@ -57,9 +57,11 @@ class Storable:
         names = known._get_param_names()
         parameters = {name: getattr(self, name) for name in names if name != "random_state"}  # seeds are not kept
         own = self.get_params(deep=False)  # type: ignore[attr-defined]
-        attributes = {
-            name: value for name, value in self.__dict__.items() if name not in own and name not in _NOT_DESCRIBED
-        }
+        passed_over = {*own, *names, *_NOT_DESCRIBED}
+        attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}
+        for name, value in {**parameters, **attributes}.items():
+            if (strange := KNOWN.strange(value)) is not None:
+                raise BadPlan(f"{name}: a file cannot hold a {strange}; take it off the model, or keep it elsewhere.")
         return Description(known.__name__, parameters, attributes, self.plan_)
 
     # --- a model that lives in a file ---

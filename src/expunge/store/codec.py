@@ -49,6 +49,10 @@ class Registry:
                 raise
             raise CorruptStore(f"the description cannot be read ({error}); restore a backup.") from error
 
+    def strange(self, value: Any) -> str | None:
+        """Return the class of an object in a value that would have to be handed in to `read`, if there is one."""
+        return _stranger(self._plain(value))
+
     def _plain(self, value: Any) -> Any:
         if isinstance(value, np.generic):
             value = value.item()
@@ -97,6 +101,13 @@ class Registry:
                     )
                 return strangers[name]
         raise CorruptStore("a value of unknown kind; restore a backup.")
+
+
+def _stranger(plain: Any) -> str | None:
+    if isinstance(plain, dict) and "stranger" in plain:
+        return str(plain["stranger"])
+    inside = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
+    return next((found for each in inside if (found := _stranger(each)) is not None), None)
 
 
 def _type_of(array: AnyArray) -> str:
