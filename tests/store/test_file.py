@@ -126,7 +126,7 @@ def test_a_row_that_is_another_than_was_written_is_named(file, damage):
         "UPDATE receipts SET content='other' WHERE number=1",
         "UPDATE receipts SET content=x'61' WHERE number=1",
         "UPDATE receipts SET content=5 WHERE number=1",
-        "UPDATE receipts SET checksum=NULL WHERE number=1",
+        "UPDATE receipts SET checksum=0 WHERE number=1",
         "UPDATE receipts SET checksum='x' WHERE number=1",
         "UPDATE receipts SET content=CAST(x'ff' AS TEXT) WHERE number=1",
         "UPDATE receipts SET number=3 WHERE number=1",
@@ -265,7 +265,7 @@ def test_the_log_is_empty_afterwards_unless_somebody_reads(file):
         other.get("blocks", 1)
         with file.transaction():
             file.put("blocks", 1, marked(3000))
-        with pytest.raises(BusyStore, match="done and durable, but another process keeps reading"):
+        with pytest.raises(BusyStore, match=r"done and durable, but .* another process keeps reading"):
             file.truncate_log()
     file.truncate_log()
     assert beside(file.path, "-wal").stat().st_size == 0

@@ -171,7 +171,6 @@ def assert_sound(model):
 def assert_same(one, two):
     for mine, theirs in zip(everything(one), everything(two), strict=True):
         assert mine == theirs
-    assert_sound(two)
 
 
 def requests(case):
@@ -212,6 +211,11 @@ def uses(model, case):
     return [np.asarray(part).tolist() for part in found]
 
 
+def said(model):
+    """The parameters of a model but for the seed, which is not kept."""
+    return repr({**model.get_params(), "random_state": None})
+
+
 @each_case
 def test_a_model_in_a_file_does_what_the_one_in_memory_does(tmp_path, coins, case):
     coins(1)
@@ -219,6 +223,8 @@ def test_a_model_in_a_file_does_what_the_one_in_memory_does(tmp_path, coins, cas
     memory.save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         assert type(model) is type(memory)
+        assert said(model) == said(memory) == said(clone(model))
+        assert not hasattr(clone(model), "plan_")
         assert_same(memory, model)
         assert uses(memory, case) == uses(model, case)
         for seed, ask in enumerate(requests(case), start=10):
@@ -227,17 +233,17 @@ def test_a_model_in_a_file_does_what_the_one_in_memory_does(tmp_path, coins, cas
                 ask(each)
             assert_same(memory, model)
         assert uses(memory, case) == uses(model, case)
+        assert_sound(model)
         assert model.verify_receipts().ok
-    for read_only in (False, True):
-        with expunge.open(tmp_path / "model", read_only=read_only) as again:
-            assert_same(memory, again)
-            assert uses(memory, case) == uses(again, case)
+    with expunge.open(tmp_path / "model", read_only=True) as again:
+        assert_same(memory, again)
+        assert uses(memory, case) == uses(again, case)
 
 
 # --- few records, or none -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["binary", "shuffled", "arrival", "everyone", "subjects", "sparse", "Ridge", "KMeans"])
+@pytest.mark.parametrize("name", ["binary", "shuffled", "arrival", "everyone", "subjects", "Ridge", "KMeans"])
 @pytest.mark.filterwarnings("ignore:every record has been deleted", "ignore::expunge.errors.SizeWarning")
 @pytest.mark.filterwarnings("ignore:there are now", "ignore::expunge.errors.RankWarning")
 def test_the_last_record_can_go_and_others_come(tmp_path, coins, name):
@@ -263,8 +269,9 @@ def test_the_last_record_can_go_and_others_come(tmp_path, coins, name):
                 ask(each)
             assert_same(memory, model)
             counts.append(model.n_records_)
-            with expunge.open(tmp_path / "model", read_only=True) as again:
-                assert_same(memory, again)
+            assert_sound(model)
+        with expunge.open(tmp_path / "model", read_only=True) as again:
+            assert_same(memory, again)
     assert counts == [1, 1, 0, 1, 0, 3, 1]
 
 
@@ -273,6 +280,7 @@ def test_one_record_can_be_saved(tmp_path):
     memory.save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         assert_same(memory, model)
+        assert_sound(model)
 
 
 @pytest.mark.filterwarnings("ignore:every record has been deleted", "ignore::expunge.errors.SizeWarning")
@@ -308,20 +316,6 @@ def test_odd_ids_and_subjects_are_told_apart(tmp_path, schedule):
 
 
 # --- what it is -----------------------------------------------------------------------------------------
-
-
-@each_case
-def test_parameters_are_kept_but_for_the_seed(tmp_path, case):
-    case.fitted().save(tmp_path / "model")
-    with expunge.open(tmp_path / "model") as model:
-        assert repr(model.get_params()) == repr({**case.model.get_params(), **_no_seed(case.model)})
-        assert model.n_features_in_ == 6
-        assert not hasattr(clone(model), "plan_")
-        assert repr(clone(model).get_params()) == repr(model.get_params())
-
-
-def _no_seed(model):
-    return {"random_state": None} if "random_state" in model.get_params() else {}
 
 
 def test_a_fixed_seed_is_warned_of_and_is_not_in_the_file(tmp_path):
@@ -398,6 +392,7 @@ def test_a_loss_of_ones_own_must_be_handed_in(tmp_path, coins):
         assert not model.verify().ok
     with expunge.open(tmp_path / "model", loss=Pinball(0.9)) as model:
         assert_same(memory, model)
+        assert_sound(model)
 
 
 class Branded(LogisticRegression):
@@ -573,7 +568,7 @@ def stop_at(name, error=KeyboardInterrupt):
 
 
 @pytest.mark.parametrize("reopened", [False, True], ids=["goes on", "reopened"])
-@pytest.mark.parametrize("name", ["binary", "shuffled", "subjects", "KMeans"])
+@pytest.mark.parametrize("name", ["shuffled", "subjects"])
 @pytest.mark.parametrize("point", POINTS)
 def test_what_was_interrupted_is_finished_with_the_same_coins(tmp_path, coins, point, name, reopened):
     case = CASES[name]
@@ -601,6 +596,7 @@ def test_what_was_interrupted_is_finished_with_the_same_coins(tmp_path, coins, p
         coins(4)
         each.insert(*case.columns(N, N + 2), **case.names(N, N + 2))
     assert_same(memory, model)
+    assert_sound(model)
     assert len(model.export_receipts()["receipts"]) == 2
     assert model.verify_receipts().ok
     model.close()
@@ -712,7 +708,7 @@ def test_a_second_writer_waits_and_gives_up_by_name(tmp_path):
             assert_sound(each)
 
 
-@pytest.mark.parametrize("name", ["binary", "shuffled", "arrival", "everyone", "subjects", "Ridge"])
+@pytest.mark.parametrize("name", ["shuffled", "arrival", "everyone", "subjects"])
 def test_two_that_take_turns_are_always_right(tmp_path, coins, name):
     case = CASES[name]
     memory = case.fitted()
@@ -725,6 +721,7 @@ def test_two_that_take_turns_are_always_right(tmp_path, coins, name):
             for each in (one, two):
                 assert np.array_equal(each.predict(case.rows), memory.predict(case.rows))
                 assert_same(memory, each)
+                assert_sound(each)
 
 
 def test_threads_may_share_a_model(tmp_path):
@@ -770,6 +767,7 @@ def test_compacting_changes_nothing_but_the_file(tmp_path, coins, name):
         assert (tmp_path / "model").stat().st_size < size
         for each in (model, other):
             assert_same(memory, each)
+            assert_sound(each)
         first = (tmp_path / "model").read_bytes()
         other.compact()
         assert len((tmp_path / "model").read_bytes()) == len(first)
