@@ -9,6 +9,7 @@ import expunge
 import expunge.store
 from expunge.errors import BadRecords, NotAStore
 from expunge.store import scan
+from expunge.store.file import StoreFile
 
 PAGE = 512
 rng = np.random.default_rng(8)
@@ -134,3 +135,55 @@ def test_nothing_of_a_deleted_record_is_left_whatever_the_history(tmp_path):
         assert stored.verify().ok
         assert scan(path, patterns(slice(0, 160))) == scan(path, patterns(slice(200, 300))) == []
         assert len(scan(path, patterns(slice(160, 200)))) >= 5 * 40
+
+
+def stale(tmp_path, name):
+    """Write, rewrite and drop rows of many sizes; return how many of the rows that were gone were still found."""
+    chance, gone, live, found = np.random.default_rng(4), set(), {}, set()
+    file = StoreFile.create(tmp_path / name, 4096)
+    for step in range(2000):
+        number = int(chance.integers(200))
+        if number in live:
+            gone.add(live.pop(number))
+        if chance.random() < 0.5:
+            live[number] = chance.bytes(16)
+            file.put("blocks", number, live[number] + chance.bytes(int(chance.integers(1500))))
+        else:
+            file.drop("blocks", number, number + 1)
+        if step % 100 == 99:
+            content = (tmp_path / name).read_bytes()
+            assert all(one in content for one in live.values())
+            found |= {one for one in gone if one in content}
+    file.close()
+    return len(found)
+
+
+def test_sqlite_alone_leaves_stale_copies_in_its_trees_and_a_store_does_not(tmp_path, monkeypatch):
+    assert stale(tmp_path, "store") == 0
+
+    def plain(self, table, number, content):
+        self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (number, content))
+
+    monkeypatch.setattr(StoreFile, "put", plain)
+    assert stale(tmp_path, "control") > 0
+
+
+@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.parametrize("way", ["SQLite does not blank what it frees", "the log is not emptied"])
+def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path, monkeypatch):
+    if way == "the log is not emptied":
+        monkeypatch.setattr(StoreFile, "truncate_log", lambda self: None)
+    else:
+        greet = StoreFile._greet
+
+        def careless(self):
+            greet(self)
+            self._connection.execute("PRAGMA secure_delete=OFF")
+
+        monkeypatch.setattr(StoreFile, "_greet", careless)
+    X = rng.normal(size=(300, 9)) / 9
+    expunge.LogisticRegression(rho=0.5, steps=8).fit(X, X[:, 0] > 0).save(tmp_path / "model")
+    with expunge.open(tmp_path / "model") as model:
+        for first in range(0, 200, 40):
+            model.unlearn(np.arange(first, first + 40))
+        assert scan(tmp_path / "model", X[:200])
