@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from expunge.edits import SLOT_BITS, Edit
+from expunge.errors import CorruptStore
 from expunge.index import hashes
 from expunge.memory import MemoryRecords
 from expunge.records import Query, Share, Total, evaluate
@@ -53,9 +54,19 @@ class StoredRecords(MemoryRecords):
         self._patches = None
         self._file = file
         self._shelves = StoredShelves(file, layout, getattr(schedule, "batch", 0))
+        self._check_lengths(schedule)
         self.model: Batch = tuple([column.empty() for column in self._shelves.columns])
         self._index = StoredIndex(file, "ids", inventory.buckets)
         self._subject_index = StoredIndex(file, "subjects", inventory.subject_buckets) if self.has_subjects else None
+
+    def _check_lengths(self, schedule: Schedule) -> None:
+        lengths, steps = self._shelves.lengths, schedule.steps(self.count)
+        places = schedule.place(steps - 1) + 1 if steps else 0
+        if len(lengths) != places or lengths.min(initial=0) < 0 or int(lengths.sum()) != self.count:
+            raise CorruptStore(
+                f"{self._file.path}: places: {len(lengths)} places with {lengths.sum()} records, where there should be "
+                f"{places} with {self.count}; restore a backup."
+            )
 
     @property
     def inventory(self) -> Inventory:

@@ -119,9 +119,10 @@ def write_vector(file: StoreFile, model: Array) -> None:
 def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords) -> Transcript:
     """Return the transcript that is in a store; its tables are read when they are needed."""
     start = np.asarray(learner.rule.start, dtype=float)
-    sums = StoredRows(file, "sums", learner.query.size)
-    answers = sums if learner.silent else StoredRows(file, "answers", learner.query.size)
-    return Transcript(sums, answers, StoredRows(file, "iterates", start.size), start, records)
+    steps = learner.schedule.steps(records.count)
+    sums = StoredRows(file, "sums", learner.query.size, steps)
+    answers = sums if learner.silent else StoredRows(file, "answers", learner.query.size, steps)
+    return Transcript(sums, answers, StoredRows(file, "iterates", start.size, steps), start, records)
 
 
 def store_transcript(file: StoreFile, transcript: Transcript) -> None:

@@ -31,10 +31,11 @@ def all_numbers(file: StoreFile, table: Table, dtype: Any) -> AnyArray:
 class StoredRows:
     """Rows in a store: read as a whole when first needed, written through in pieces."""
 
-    def __init__(self, file: StoreFile, table: Table, width: int) -> None:
+    def __init__(self, file: StoreFile, table: Table, width: int, steps: int | None = None) -> None:
         self._file = file
         self._table = table
         self._width = width
+        self._expected = steps
         self._at_once = max(1, PIECE // max(8 * width, 1))
         self._rows: ArrayRows | None = None
 
@@ -53,7 +54,12 @@ class StoredRows:
             numbers = all_numbers(self._file, self._table, "<f8").astype(np.float64, copy=False)
             if len(numbers) % max(self._width, 1):
                 raise CorruptStore(f"{self._file.path}: {self._table}: a row is not whole; restore a backup.")
-            self._rows = ArrayRows(numbers.reshape(-1, self._width))
+            rows = numbers.reshape(-1, self._width)
+            if self._expected not in (None, len(rows)):
+                raise CorruptStore(
+                    f"{self._file.path}: {self._table}: {len(rows)} rows for {self._expected} steps; restore a backup."
+                )
+            self._rows = ArrayRows(rows)
         return self._rows
 
     @property
