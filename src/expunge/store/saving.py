@@ -41,6 +41,12 @@ def as_path(path: str | PathLike[str]) -> Path:
     """Return a path, or say that it is none."""
     if not isinstance(path, (str, PathLike)):
         raise NotAStore(f"path: expected the path of a file, got {type(path).__name__}.")
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        raise NotAStore(f"path: {os.fspath(path)!r} cannot be the path of a file ({error}).") from error
     return Path(path)
 
 
@@ -49,9 +55,15 @@ def new_store(path: Path, page: int) -> Iterator[StoreFile]:
     """Give a file to write a store into; it gets its name when it is whole, and is gone if it never is."""
     if path.exists():
         raise StoreError(f"{path}: is already there; give another path, or remove the file.")
+    if not path.parent.is_dir():
+        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
     new = beside(path, "-new")
     remove(new)
-    file = StoreFile.create(new, page)
+    try:
+        file = StoreFile.create(new, page)
+    except BaseException:
+        remove(new)
+        raise
     try:
         with file.transaction():
             yield file
