@@ -66,6 +66,8 @@ def named_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ones that name the file and the remedy."""
     try:
         yield
+    except UnicodeDecodeError as error:  # SQLite quotes what it cannot read
+        raise CorruptStore(f"{path}: it is damaged; restore a backup ({error.reason}).") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind, remedy = _SYMPTOMS.get(code, (StoreError, "check the file, or restore a backup"))
@@ -123,8 +125,6 @@ class StoreFile:
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
         """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
-        if not path.parent.is_dir():
-            raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -142,7 +142,7 @@ class StoreFile:
         try:
             with open(path, "rb") as file:
                 start = file.read(100)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotAStore(f"{path}: there is no such file; write one with model.save(path).") from None
         except IsADirectoryError:
             raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.") from None
@@ -195,15 +195,15 @@ class StoreFile:
         elif not self.read_only:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
-            self._migrate(version)
+            self._migrate()
         if dict(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
             raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
 
-    def _migrate(self, version: int) -> None:
+    def _migrate(self) -> None:
         if self.read_only:
             raise ReadOnlyStore(f"{self.path}: of an older format; open it once without read_only, which updates it.")
         with self.transaction():
-            for step in range(version, FORMAT):
+            for step in range(self._pragma("user_version"), FORMAT):  # another process may have been quicker
                 if step not in MIGRATIONS:
                     raise NotAStore(f"{self.path}: format {step} was never released; restore a backup.")
                 MIGRATIONS[step](self._connection)
@@ -365,7 +365,8 @@ class StoreFile:
         """Read every row and name those that are not as they were written."""
         problems = []
         try:
-            found = [row[0] for row in self._run("PRAGMA quick_check(20)")]
+            with named_errors(self.path):
+                found = [row[0] for row in self._connection.execute("PRAGMA quick_check(20)")]
             problems += [f"{self.path.name}: {line}" for line in found if line != "ok"]
             for table in TABLES:
                 problems += self._damaged_rows(table, f"SELECT number, content FROM {table}", self._opened)
