@@ -378,8 +378,3 @@ def test_a_file_says_what_it_is(tmp_path):
     assert int.from_bytes(raw[16:18]) == 1024
     assert raw[68:72] == b"EXPG"
     assert int.from_bytes(raw[60:64]) == module.FORMAT == 1
-
-
-def test_a_new_file_needs_a_folder(tmp_path):
-    with pytest.raises(NotAStore, match="there is no folder"):
-        StoreFile.create(tmp_path / "nowhere" / "store", 512)
