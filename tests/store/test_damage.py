@@ -82,8 +82,8 @@ NO_STORES = {
     "missing": (lambda path: None, r"there is no such file; write one with model\.save"),
     "folder": (lambda path: path.mkdir(), "this is a folder"),
     "empty": (lambda path: path.touch(), "this is not a store"),
-    "text": (lambda path: path.write_text("hello " * 100), "this is not a store"),
-    "begins alike": (lambda path: path.write_bytes(b"SQLite format 3\0"), "this is not a store"),
+    "text": (lambda path: path.write_text("hello " * 100), "not a store"),
+    "begins alike": (lambda path: path.write_bytes(b"SQLite format 3\0"), "not a store"),
     "zeros": (lambda path: path.write_bytes(b"SQLite format 3\0" + bytes(5000)), "not a store"),
     "foreign": (foreign, "this is not a store"),
 }
@@ -238,7 +238,7 @@ def test_a_file_whose_end_is_missing_is_refused(path, share):
 def test_a_file_whose_last_pages_are_missing_is_refused(path, pages):
     raw = path.read_bytes()
     path.write_bytes(raw[: -512 * pages])
-    with pytest.raises(CorruptStore, match="the end of the file is missing"):
+    with pytest.raises(CorruptStore, match=r"model: (the end of the file is missing|it is damaged)"):
         expunge.open(path)
 
 

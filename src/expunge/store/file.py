@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import struct
 import zlib
 from collections.abc import Iterator
@@ -140,22 +141,16 @@ class StoreFile:
     def _connect(self) -> sqlite3.Connection:
         path = self.path
         try:
-            with open(path, "rb") as file:
-                start = file.read(100)
+            status = os.stat(path)  # to open the file and close it would drop the locks of other connections
         except (FileNotFoundError, NotADirectoryError):
             raise NotAStore(f"{path}: there is no such file; write one with model.save(path).") from None
-        except IsADirectoryError:
-            raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.") from None
         except PermissionError as error:
             raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
-        if not start.startswith(b"SQLite format 3\0") or len(start) < 100:
-            raise NotAStore(f"{path}: this is not a store; give the path of a file that save() has written.")
+        if stat.S_ISDIR(status.st_mode):
+            raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.")
+        if not os.access(path, os.R_OK):
+            raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
         log = beside(path, "-wal")
-        if not (log.exists() and log.stat().st_size):
-            page = int.from_bytes(start[16:18]) or 1
-            pages, size = int.from_bytes(start[28:32]), path.stat().st_size
-            if size < pages * (65536 if page == 1 else page):
-                raise CorruptStore(f"{path}: the end of the file is missing ({size:,} bytes); restore a backup.")
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         if not self.read_only and not writable:
             raise ReadOnlyStore(
@@ -189,6 +184,7 @@ class StoreFile:
         ):  # fmt: skip
             self._connection.execute(f"PRAGMA {name}={value}")
         self.page = self._pragma("page_size")
+        self._check_end()
         if self._building:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
@@ -198,6 +194,15 @@ class StoreFile:
             self._migrate()
         if dict(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
             raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
+
+    def _check_end(self) -> None:
+        """Raise if the file is shorter than it says; what is missing may be in the log."""
+        with self.reading():  # so that nobody shortens it meanwhile
+            pages, log = self._pragma("page_count"), beside(self.path, "-wal")
+            if not (log.exists() and log.stat().st_size):
+                size = self.path.stat().st_size
+                if size < pages * self.page:
+                    raise CorruptStore(f"{self.path}: the end of the file is missing ({size:,} bytes); {_REMEDY}")
 
     def _migrate(self) -> None:
         if self.read_only:
