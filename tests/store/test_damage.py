@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shutil
 import sqlite3
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from expunge.store import file as module
 from expunge.store.file import SCHEMA, TABLES, StoreFile, beside
 from expunge.store.state import DESCRIPTION, STATE
 
+resource = pytest.importorskip("resource")
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(60, 3)) / 3
 Y = np.where(X[:, 0] > 0, "yes", "no")

@@ -501,7 +501,7 @@ def test_a_model_in_memory_has_no_file():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_process_must_open_the_file_itself(tmp_path):
+def test_a_forked_process_cannot_use_what_its_parent_has_open(tmp_path):
     CASES["binary"].fitted().save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         predicted = model.predict(X)
@@ -515,18 +515,73 @@ def test_a_forked_process_must_open_the_file_itself(tmp_path):
                         ask()
                     except StoreError as error:
                         said.append(str("opened by another process; open it in this one" in str(error)))
-                del model
-                with expunge.open(tmp_path / "model") as own:
-                    own.unlearn(-50)
-                    said.append(str(own.verify().ok))
+                try:  # a new connection would believe that it has its parent's locks
+                    expunge.open(tmp_path / "model", read_only=True)
+                except StoreError as error:
+                    said.append(str("forked while its parent had the file open" in str(error)))
                 os.write(write, " ".join(said).encode())
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
         assert os.read(report, 1000) == b"True True True True True"
-        assert model.n_records_ == N - 1
         model.unlearn(-43)
         assert_sound(model)
+    child = os.fork()  # the parent has closed it
+    if child == 0:
+        try:
+            with expunge.open(tmp_path / "model") as own:
+                own.unlearn(-50)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    with expunge.open(tmp_path / "model") as model:
+        assert model.n_records_ == N - 2
+        assert_sound(model)
+
+
+def locked(path, first, length):
+    """Whether this process has a lock on some bytes of a file that another process notices."""
+    fcntl = pytest.importorskip("fcntl")
+    child = os.fork()
+    if child == 0:
+        try:
+            with open(path, "r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, first)
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def is_held(path):
+    """Whether other processes know that this one has the store open: by SQLite's locks on file and index of the log."""
+    return locked(path, 0x40000002, 510) and locked(f"{path}-shm", 128, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_nothing_that_is_done_meanwhile_gives_up_the_locks(tmp_path):
+    path = tmp_path / "model"
+    CASES["strings"].fitted().save(path)
+    with expunge.open(path) as model:
+        assert is_held(path)
+        expunge.open(path).close()
+        assert is_held(path)
+        expunge.open(path, read_only=True).close()
+        assert is_held(path)
+        assert expunge.store.scan(path, [IDS["strings"][7]])
+        assert is_held(path)
+        model.unlearn(IDS["strings"][7])
+        assert not expunge.store.scan(path, [IDS["strings"][7]])
+        expunge.store.backup(path, tmp_path / "backup")
+        model.save(tmp_path / "other")
+        model.compact()
+        model.verify()
+        assert is_held(path)
+        model.predict(X)
+        model.replan()
+        assert is_held(path)
+    assert not locked(path, 0x40000002, 510)
 
 
 def test_a_model_to_read_predicts_and_refuses_requests(tmp_path):

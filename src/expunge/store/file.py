@@ -27,6 +27,7 @@ from expunge.errors import (
     ReadOnlyStore,
     StoreError,
 )  # fmt: skip
+from expunge.store import descriptors
 
 FORMAT = 1
 """The version of the layout that this library writes."""
@@ -115,9 +116,11 @@ class StoreFile:
         self.read_only = read_only
         self._building = building
         self.wait = wait
-        self._connection = self._connect()
+        self._check_path()
+        self._held: Any = descriptors.hold(path)
         try:
             with named_errors(path):
+                self._connection = self._connect()
                 self._greet()
         except BaseException:
             self.close()
@@ -138,7 +141,7 @@ class StoreFile:
                 connection.close()
         return cls(path, building=True)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _check_path(self) -> None:
         path = self.path
         try:
             status = os.stat(path)  # to open the file and close it would drop the locks of other connections
@@ -150,7 +153,9 @@ class StoreFile:
             raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.")
         if not os.access(path, os.R_OK):
             raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
-        log = beside(path, "-wal")
+
+    def _connect(self) -> sqlite3.Connection:
+        path, log = self.path, beside(self.path, "-wal")
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         if not self.read_only and not writable:
             raise ReadOnlyStore(
@@ -160,11 +165,10 @@ class StoreFile:
         mode = "ro" if self.read_only else "rw"
         if self.read_only and not writable and not log.exists():
             mode += "&immutable=1"  # nobody can write, and there is no log to read
-        with named_errors(path):
-            connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=self.wait,
-                check_same_thread=False,
-            )  # fmt: skip
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=self.wait,
+            check_same_thread=False,
+        )  # fmt: skip
         connection.text_factory = lambda raw: str(raw, "utf-8", "replace")  # the checksum tells that it is damaged
         return connection
 
@@ -220,8 +224,11 @@ class StoreFile:
 
     def close(self) -> None:
         """Close the connection."""
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, AttributeError):  # which it lacks if connecting failed
             self._connection.close()
+        held, self._held = self._held, None
+        if held is not None:
+            descriptors.release(held)
 
     # --- rows ---
 

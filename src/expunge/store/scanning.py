@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from glob import escape
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from expunge.errors import BadRecords, NotAStore
+from expunge.store import descriptors
 from expunge.store.saving import as_path
 from expunge.types import AnyArray
 
@@ -54,12 +56,25 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
     if not path.exists():
         raise NotAStore(f"{path}: there is no such file; give the path of a store.")
     forms = [(number, form) for number, pattern in enumerate(patterns) for form in _forms(number, pattern)]
-    page = _page_size(path)
     found: set[Finding] = set()
+    page = 4096
     for file in sorted(path.parent.glob(escape(path.name) + "*")):
         if file.is_file() and file.stat().st_size:
-            found.update(_scan_file(file, forms, page))
+            with _opened(file, path) as content:
+                page = _page_size(content) if file == path else page
+                found.update(_scan_content(file, content, forms, page))
     return sorted(found)
+
+
+@contextmanager
+def _opened(file: Path, store: Path) -> Iterator[bytes | mmap.mmap]:
+    """Give the bytes of a file: those of a store that this process has open are copied, others are not."""
+    held = descriptors.read(file, store)
+    if held is not None:
+        yield held
+        return
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
 
 
 def _forms(number: int, pattern: Any) -> list[bytes]:
@@ -104,24 +119,23 @@ def _common(form: bytes) -> bool:
     return len(form) - form.count(0) < LEAST
 
 
-def _page_size(path: Path) -> int:
-    with open(path, "rb") as file:
-        start = file.read(18)
-    page = int.from_bytes(start[16:18]) if start.startswith(b"SQLite format 3\0") else 4096
+def _page_size(content: bytes | mmap.mmap) -> int:
+    page = int.from_bytes(content[16:18]) if content[:16] == b"SQLite format 3\0" else 4096
     return 65536 if page == 1 else page
 
 
-def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterator[Finding]:
-    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for number, form in forms:
-            at = content.find(form)
-            while at >= 0:
-                yield Finding(file, at, number)
-                at = content.find(form, at + 1)
+def _scan_content(
+    file: Path, content: bytes | mmap.mmap, forms: list[tuple[int, bytes]], page: int
+) -> Iterator[Finding]:
+    for number, form in forms:
+        at = content.find(form)
+        while at >= 0:
+            yield Finding(file, at, number)
+            at = content.find(form, at + 1)
     first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
-    count = (file.stat().st_size - first) // step
+    count = (len(content) - first) // step
     if count > 0:
-        pages = _Pages(np.memmap(file, np.uint8, "r", first, (count, step))[:, skip:])
+        pages = _Pages(np.frombuffer(content, np.uint8, count * step, first).reshape(count, step)[:, skip:])
         for number, form in forms:
             for row, column in pages.cut_in_two(form):
                 yield Finding(file, first + row * step + skip + column, number)
