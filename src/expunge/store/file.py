@@ -132,6 +132,8 @@ class StoreFile:
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
+                connection.execute("PRAGMA synchronous=OFF")
+                connection.execute("PRAGMA journal_mode=OFF")
                 connection.execute(f"PRAGMA page_size={page:d}")
                 connection.execute(f"PRAGMA application_id={APPLICATION:d}")
                 connection.execute(f"PRAGMA user_version={FORMAT:d}")
