@@ -20,8 +20,10 @@ from expunge.errors import (
     ReadOnlyStore,
     StoreError,
 )  # fmt: skip
+from expunge.estimators.durable import unpacked
 from expunge.store import failpoints
 from expunge.store import file as module
+from expunge.store.codec import pack
 from expunge.store.file import SCHEMA, TABLES, StoreFile, beside
 from expunge.store.state import DESCRIPTION, STATE
 
@@ -361,7 +363,7 @@ def test_a_flipped_byte_anywhere_does_no_harm(template, tmp_path, part):
     shutil.copy(beside(template, "-key"), tmp_path / "model-key")
     path = tmp_path / "model"
     draw = np.random.default_rng(part)
-    places = draw.integers(0, len(raw), size=40)
+    places = draw.integers(0, len(raw), size=50)
     places[:8] = draw.integers(0, 512, size=8)  # the header and the names of the tables
     kinds = set()
     for at in places.tolist():
@@ -616,3 +618,22 @@ def test_a_key_that_others_can_read_is_refused(path):
     beside(path, "-key").chmod(0o644)
     with pytest.raises(StoreError, match="model-key: others can read this key"):
         expunge.open(path)
+
+
+# --- what was written on purpose ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": np.array(["a", "b"])}, {"indices": np.array([0, 99])}, {"indptr": np.array([0, 5, -5, 2])},
+        {"indptr": np.zeros(0, dtype=np.int64)}, {"data": np.ones((2, 2))}, {"data": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_projection_that_is_none_is_refused(changes):
+    sound = {"data": np.ones(2), "indices": np.array([0, 2]), "indptr": np.array([0, 1, 1, 2])}
+    assert unpacked(pack("4", sound)).components_.shape == (3, 4)
+    arrays = {name: array for name, array in {**sound, **changes}.items() if array is not None}
+    with pytest.raises(CorruptStore, match="arrays, row 1 is no projection"):
+        unpacked(pack("4", arrays))

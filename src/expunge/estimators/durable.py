@@ -5,16 +5,17 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any, Self
 
+import numpy as np
 from sklearn.random_projection import SparseRandomProjection
 
 from expunge.columns import csr
-from expunge.errors import BadPlan, SeedWarning, StoreError, warn_caller
-from expunge.store.codec import pack, unpack
+from expunge.errors import BadPlan, CorruptStore, SeedWarning, StoreError, warn_caller
+from expunge.store.codec import UNREADABLE, pack, unpack
 from expunge.store.keeper import DurableKeeper
 from expunge.store.maintenance import compact_kept
 from expunge.store.receipts import Receipt, ReceiptsCheck, check_receipts, export, find
 from expunge.store.saving import as_path, save
-from expunge.store.state import KNOWN, Description
+from expunge.store.state import KNOWN, PROJECTION, Description
 
 _NOT_DESCRIBED = ("_keeper", "_derived", "_projection", "_given_loss", "plan_")
 
@@ -132,7 +133,11 @@ def _packed(projection: SparseRandomProjection | None) -> bytes | None:
 def unpacked(content: bytes) -> SparseRandomProjection:
     """Return a random projection that was packed."""
     text, arrays = unpack(content)
-    matrix = csr(arrays["data"], arrays["indices"], arrays["indptr"], int(text))
+    try:
+        matrix = csr(arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"], int(text))
+        matrix.check_format(full_check=True)
+    except UNREADABLE as error:
+        raise CorruptStore(f"arrays, row {PROJECTION} is no projection ({error}); restore a backup.") from error
     projection = SparseRandomProjection(matrix.shape[0], dense_output=True)
     projection.components_ = matrix
     projection.n_components_ = matrix.shape[0]
