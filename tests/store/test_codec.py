@@ -153,14 +153,14 @@ hostile = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=1000, derandomize=True)
+@settings(max_examples=120, deadline=1000, derandomize=True)
 @given(hostile)
 def test_hostile_values_are_read_or_refused(value):
     with suppress(CorruptStore, BadPlan):
         KNOWN.read(json.dumps(value))
 
 
-@settings(max_examples=150, deadline=1000, derandomize=True)
+@settings(max_examples=80, deadline=1000, derandomize=True)
 @given(st.sampled_from([*KNOWN.classes]), st.data())
 def test_known_classes_with_hostile_parts_are_made_or_refused(name, data):
     fields = list(KNOWN.classes[name].__dataclass_fields__)
@@ -262,7 +262,7 @@ def test_hostile_heads_are_refused_at_once(head):
     assert time.perf_counter() - began < 1.0
 
 
-@settings(max_examples=200, deadline=1000, derandomize=True)
+@settings(max_examples=120, deadline=1000, derandomize=True)
 @given(hostile, st.binary(max_size=40), st.booleans())
 def test_hostile_bytes_are_unpacked_or_refused(head, body, framed):
     with suppress(CorruptStore):

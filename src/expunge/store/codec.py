@@ -18,7 +18,7 @@ _KINDS = "biufU"
 _LENGTH = struct.Struct("<Q")
 _LETTERS = 2**24
 """How many letters an array of strings in a description may have room for."""
-_UNREADABLE = (
+UNREADABLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError, struct.error,
 )  # fmt: skip
 """What may come of reading what is wrong."""
@@ -44,7 +44,7 @@ class Registry:
         """Return the value that `write` has written; ``strangers`` are objects of other classes, by name."""
         try:
             return self._value(json.loads(text), strangers or {})
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             if isinstance(error, (BadPlan, CorruptStore)):
                 raise
             raise CorruptStore(f"the description cannot be read ({error}); restore a backup.") from error
@@ -156,7 +156,7 @@ def unpack(content: bytes) -> tuple[str, dict[str, AnyArray]]:
             array = np.frombuffer(content, dtype, number, at) if number else np.zeros(0, dtype)
             arrays[str(name)] = array.reshape(shape).astype(dtype.newbyteorder("="))
             at += number * dtype.itemsize
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if isinstance(error, CorruptStore):
             raise
         raise CorruptStore(f"packed arrays cannot be read ({error}); restore a backup.") from error

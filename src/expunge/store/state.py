@@ -14,14 +14,14 @@ import numpy as np
 from expunge import losses
 from expunge.clustering import ClusterPlan
 from expunge.columns import csr, is_sparse
-from expunge.errors import CorruptStore
+from expunge.errors import BadPlan, CorruptStore
 from expunge.extents import Extent
 from expunge.intake import as_ids
 from expunge.learner import Learner, Transcript
 from expunge.least_squares import RidgePlan
 from expunge.planning import Plan
 from expunge.records import Delete, Insert, Replace, Request
-from expunge.store.codec import Registry, pack, unpack
+from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
 from expunge.store.parts import ColumnType, Layout
 from expunge.store.receipts import genesis
@@ -133,6 +133,10 @@ def store_transcript(file: StoreFile, transcript: Transcript) -> None:
     StoredRows.store(file, "iterates", transcript.iterates[:])
 
 
+_COINS = ("PCG64", "PCG64DXSM")
+"""Generators whose state is a few whole numbers."""
+
+
 # --- requests that wait -------------------------------------------------------------------------------
 
 
@@ -150,6 +154,8 @@ class Pending:
 
     def to_bytes(self) -> bytes:
         """Return it as bytes."""
+        if self.coins["bit_generator"] not in _COINS:
+            raise BadPlan(f"rng: a store cannot keep the state of {self.coins['bit_generator']}; use default_rng().")
         request, arrays = self.request, dict[str, AnyArray]()
         for name in ("ids", "subjects"):
             if (names := getattr(request, name)) is not None:
@@ -187,15 +193,18 @@ class Pending:
                 case other:
                     raise ValueError(f"a request of kind {other!r}")
             return cls(request, str(said["number"]), int(said["version"]), dict(said["coins"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             raise CorruptStore(f"pending, row 0 cannot be read ({error}); restore a backup.") from error
 
     def generator(self) -> np.random.Generator:
         """Return the coins."""
-        if self.coins.get("bit_generator") not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
-            raise CorruptStore("pending, row 0 has no coins; restore a backup.")
-        bits = getattr(np.random, self.coins["bit_generator"])()
-        bits.state = self.coins
+        try:
+            if self.coins["bit_generator"] not in _COINS:
+                raise ValueError("of an unknown kind")
+            bits = getattr(np.random, self.coins["bit_generator"])()
+            bits.state = self.coins
+        except UNREADABLE as error:
+            raise CorruptStore(f"pending, row 0 has no coins ({error}); restore a backup.") from error
         return np.random.Generator(bits)
 
 

@@ -1,0 +1,121 @@
+"""Requests that wait come back as they were asked, with their coins; what is no such request is refused."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import expunge
+from expunge.columns import canonical, is_sparse
+from expunge.errors import BadPlan, CorruptStore
+from expunge.records import Delete, Insert, Replace
+from expunge.store.codec import pack, unpack
+from expunge.store.state import Pending
+
+ROWS = np.random.default_rng(0).normal(size=(3, 2))
+ODD = np.array(["é\u0301", "a\0b", "\ud800"])
+REQUESTS = {
+    "delete": Delete(np.array([5, -3])),
+    "delete subjects": Delete(subjects=ODD, missing="ignore"),
+    "insert": Insert((ROWS, np.array([1, 0, 1])), ODD, np.array([7, 7, 8])),
+    "insert sparse": Insert((canonical(sparse.csr_array(np.where(ROWS > 0, ROWS, 0.0))), np.ones(3)), np.arange(3)),
+    "insert without ids": Insert((ROWS,)),
+    "replace": Replace((ROWS, np.ones(3)), ODD, missing="ignore"),
+    "insert nothing": Insert((ROWS[:0],), np.zeros(0, dtype=np.int64)),
+}  # fmt: skip
+
+
+def pending(request, bits="PCG64"):
+    coins = getattr(np.random, bits)(7)
+    return Pending(request, "0" * 32, 4, dict(coins.state))
+
+
+def same(one, two):
+    if one is None or two is None:
+        return one is two
+    if is_sparse(one):
+        return is_sparse(two) and (one != two).nnz == 0 and one.shape == two.shape
+    return one.dtype == two.dtype and one.tolist() == two.tolist()
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_that_waits_comes_back(request_):
+    found = Pending.from_bytes(pending(request_).to_bytes())
+    assert (found.number, found.version) == ("0" * 32, 4)
+    assert type(found.request) is type(request_)
+    assert same(found.request.ids, request_.ids)
+    assert same(found.request.subjects, request_.subjects)
+    assert getattr(found.request, "missing", None) == getattr(request_, "missing", None)
+    columns = getattr(request_, "columns", ())
+    assert all(map(same, getattr(found.request, "columns", ()), columns))
+
+
+@pytest.mark.parametrize("bits", ["PCG64", "PCG64DXSM"])
+def test_its_coins_come_back(bits):
+    before = np.random.Generator(getattr(np.random, bits)(7))
+    before.integers(5, dtype=np.uint32)  # half a number is kept for the next
+    kept = Pending(REQUESTS["delete"], "0" * 32, 4, dict(before.bit_generator.state))
+    after = Pending.from_bytes(kept.to_bytes()).generator()
+    assert after.integers(5, size=9, dtype=np.uint32).tolist() == before.integers(5, size=9, dtype=np.uint32).tolist()
+    assert after.normal(size=9).tolist() == before.normal(size=9).tolist()
+
+
+@pytest.mark.parametrize("bits", ["MT19937", "Philox", "SFC64"])
+def test_coins_that_cannot_be_kept_are_named(bits):
+    with pytest.raises(BadPlan, match=f"rng: a store cannot keep the state of {bits}"):
+        pending(REQUESTS["delete"], bits).to_bytes()
+
+
+def altered(**changes):
+    text, arrays = unpack(pending(REQUESTS["insert sparse"]).to_bytes())
+    said = {**json.loads(text), **changes}
+    return pack(json.dumps({name: value for name, value in said.items() if value != "gone"}), arrays)
+
+
+BAD = [
+    {"kind": "Erase"}, {"kind": None}, {"kind": "gone"}, {"widths": [None]}, {"widths": [2, None, None]}, {"widths": 5},
+    {"widths": [{}]}, {"version": "x"}, {"version": None}, {"version": "gone"}, {"number": "gone"}, {"coins": 5},
+    {"coins": "gone"}, {"coins": [1]}, {"kind": "Replace"}, {"kind": "Replace", "missing": "perhaps"},
+    {"widths": [-2, None]},    {"coins": {}}, {"coins": {"bit_generator": "os"}}, {"coins": {"bit_generator": "PCG64"}},
+    {"coins": {"bit_generator": ["PCG64"]}}, {"coins": {"bit_generator": "PCG64", "state": {}}},
+    {"coins": {"bit_generator": "PCG64", "state": {"state": -1, "inc": 1}, "has_uint32": 0, "uinteger": 0}},
+    {"coins": {"bit_generator": "MT19937", "state": {"key": [1], "pos": 3}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", BAD, ids=str)
+def test_what_is_no_request_is_refused(changes):
+    with pytest.raises(CorruptStore, match=r"pending, row 0|packed arrays"):
+        Pending.from_bytes(altered(**changes)).generator()
+
+
+@pytest.mark.parametrize("text", ["", "5", "[]", "{", "[" * 100_000])
+def test_what_says_nothing_is_refused(text):
+    with pytest.raises(CorruptStore, match="pending, row 0"):
+        Pending.from_bytes(pack(text, {}))
+
+
+@settings(max_examples=100, deadline=1000, derandomize=True)
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_byte_makes_another_request_or_none(at, change):
+    content = bytearray(pending(REQUESTS["insert sparse"]).to_bytes())
+    content[at % len(content)] ^= change
+    with suppress(CorruptStore):
+        Pending.from_bytes(bytes(content)).generator()
+
+
+def test_a_request_of_another_state_is_refused(tmp_path):
+    X = np.linspace(-1, 1, 40)[:, None]
+    expunge.LogisticRegression().fit(X, X[:, 0] > 0).save(tmp_path / "model")
+    with expunge.open(tmp_path / "model") as model:
+        file = model._keeper.file
+        with file.transaction():
+            file.put("pending", 0, pending(Delete(np.array([5]))).to_bytes())
+        with pytest.raises(CorruptStore, match="pending, row 0 is of another state"):
+            model.verify()
+    with pytest.raises(CorruptStore, match="pending, row 0 is of another state"):
+        expunge.open(tmp_path / "model")
