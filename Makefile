@@ -53,6 +53,8 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/streams/exactness.py
 	$(BIN)/python benchmarks/streams/throughput.py
 	$(BIN)/python benchmarks/streams/soak.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/store/erasures.py
+	$(BIN)/python benchmarks/store/large.py
 
 clean:  ## Remove the environment and all results
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,16 @@ from expunge.engine import (
     unlearn,
     verify,
 )
-from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge, open
+from expunge.estimators import (
+    HuberRegressor,
+    KMeans,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    Ridge,
+    ingest,
+    open,
+)
 from expunge.mechanisms import BinaryTree, Identity, SquareRoot
 from expunge.memory import MemoryRecords
 from expunge.pipelines import check_pipeline
@@ -32,5 +41,5 @@ __all__ = [
     "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "Learner",
     "LinearRegression", "LinearSVC", "LogisticRegression", "MemoryRecords", "Outcome", "PerRecord", "Plan",
     "Replace", "Ridge", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
-    "insert", "learn", "learn_with_outcome", "open", "replace", "unlearn", "verify",
+    "ingest", "insert", "learn", "learn_with_outcome", "open", "replace", "unlearn", "verify",
 ]  # fmt: skip

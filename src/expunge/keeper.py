@@ -110,6 +110,11 @@ class Keeper:
                 self._pending = self._decided = None
         return decided.outcome
 
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self.records.count
+
     def model(self) -> Array:
         """Return the model that the learner's selector makes of the iterates."""
         if self._running is None:

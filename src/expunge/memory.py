@@ -272,7 +272,8 @@ class MemoryRecords:
 
     def _position(self, wanted: AnyArray) -> int:
         for position in self.index.find(hash_one(wanted)):
-            if self.ids_at(position >> 32)[position & 0xFFFFFFFF] == wanted[0]:
+            place, slot = np.array([position >> 32]), np.array([position & 0xFFFFFFFF])
+            if self.shelves.columns[self.width].gather(place, slot)[0] == wanted[0]:
                 return position
         return -1
 

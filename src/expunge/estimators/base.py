@@ -75,6 +75,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         """Return the plan for a table, or for the number of records that is expected."""
         raise NotImplementedError
 
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+        """Fix, before the first fit, all that does not depend on what records say; ``y`` tells the classes, at most."""
+        self.plan_ = self._make_plan(records, features, self.expected_records)
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        """Draw what else is fixed before a fit."""
+
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         """Check the columns of a request and return them as records have them; nothing of the caller's is kept."""
         raise NotImplementedError
@@ -109,8 +116,11 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         counts = isinstance(self.random_state, (int, np.integer))
         self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
         self._publish()
-        if records.count > self.plan_.largest:
-            warn_caller(_outgrown(self.plan_, records.count), SizeWarning)
+        self._report_size(records.count)
+
+    def _report_size(self, records: int) -> None:
+        if records > self.plan_.largest:
+            warn_caller(_outgrown(self.plan_, records), SizeWarning)
 
     def replan(self, expected_records: int | None = None) -> Outcome:
         """Fit anew, to the records that there are now, with a plan for their number (or the one you expect).
@@ -196,7 +206,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         An error with ``refused`` set says that none of it was begun. After any other, such as Ctrl-C, `has_begun` says
         whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
         """
-        self._need_fit()
+        self._check_fitted()
         with self._keeper.lock, randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 self._keeper.catch_up(self._publish)
@@ -260,7 +270,8 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
     def n_records_(self) -> int:
         """How many records the model has been trained on, as things are now."""
         check_is_fitted(self)
-        return self._records.count
+        self._look()
+        return self._keeper.count
 
     @property
     def transcript_(self) -> Transcript:
@@ -319,9 +330,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
     @property
     def _published(self) -> tuple[Any, ...]:
         """What the model is known by, as it is now."""
+        self._look()
+        return self._derived
+
+    def _look(self) -> None:
+        """Publish what another process has done meanwhile."""
         if isinstance(self._keeper, DurableKeeper):
             self._keeper.look(self._publish)
-        return self._derived
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two models must not share records

@@ -33,17 +33,24 @@ class Storable:
         receipts name people; keep it, and keep it apart from exported receipts.
         """
         self._need_fit()  # type: ignore[attr-defined]
-        if self.__dict__.get("random_state") is not None or self._keeper.begun is not None:
+        self._report_seed()
+        with self._keeper.lock:
+            save(
+                as_path(path), self._description(), self._packed_projection(),
+                self._keeper.records, self._keeper.transcript, self._keeper.model(),
+            )  # fmt: skip
+
+    def _report_seed(self) -> None:
+        keeper = self.__dict__.get("_keeper")
+        if self.__dict__.get("random_state") is not None or (keeper is not None and keeper.begun is not None):
             warn_caller(
                 "random_state: this model was trained with a fixed one. Who knows it can take the noise away, and with "
                 "it what deleted records contributed: fit with random_state=None what is meant to forget people.",
                 SeedWarning,
             )
-        with self._keeper.lock:
-            save(
-                as_path(path), self._description(), _packed(self.__dict__.get("_projection")),
-                self._keeper.records, self._keeper.transcript, self._keeper.model(),
-            )  # fmt: skip
+
+    def _packed_projection(self) -> bytes | None:
+        return _packed(self.__dict__.get("_projection"))
 
     def _description(self) -> Description:
         known = model_class(type(self))

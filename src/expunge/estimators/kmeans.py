@@ -81,16 +81,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         with self._as_it_was():
             refuse_masked(X)
             X = validate_data(self, X, **_TABLE)
-            with randomness(self.random_state, 0) as rng:  # not of the stream that gives the noise: it is kept
-                self._seed = int(rng.integers(2**63))
-            self.plan_ = self._make_plan(len(X), X.shape[1], self.expected_records)
-            if max(len(X), self.expected_records or 0) < self.n_clusters:
-                raise BadRecords(
-                    f"X: n_samples={len(X)} is below n_clusters={self.n_clusters}. Give more records, or ask for "
-                    "fewer clusters."
-                )
+            self._plan_fit(len(X), X.shape[1])
             self._refuse_crowds(subjects, None)
-            self._report_plan()
             self._report_clipped(X)
             with randomness(self.random_state, 0) as rng:
                 self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
@@ -192,6 +184,17 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             rho=self.rho, rounds=self.n_rounds, seeds=self.n_seeds, coupling=self.coupling,
             records_per_subject=self.records_per_subject, seed=self._seed,
         )  # fmt: skip
+
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+        with randomness(self.random_state, 0) as rng:  # not of the stream that gives the noise: it is kept
+            self._seed = int(rng.integers(2**63))
+        super()._plan_fit(records, features)
+        if max(records, self.expected_records or 0) < self.n_clusters:
+            raise BadRecords(
+                f"X: n_samples={records} is below n_clusters={self.n_clusters}. Give more records, or ask for fewer "
+                "clusters."
+            )
+        self._report_plan()
 
     def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
         return [("radius, low, high", before.extent, self.plan_.extent)]

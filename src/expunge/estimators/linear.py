@@ -121,14 +121,20 @@ class LinearModel(SupervisedModel):
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
         refuse_masked(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
-        self._meet_targets(y, classes)
-        self.plan_ = self._make_plan(X.shape[0], X.shape[1], self.expected_records)
+        self._plan_fit(X.shape[0], X.shape[1], y, classes)
         self._refuse_crowds(subjects, None)
         with randomness(self.random_state, 0) as rng:
-            self._projection = _projection(self.plan_, X.shape[1], rng)
+            self._draw(rng)
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
             self._learn(columns, ids, subjects, rng)
+
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+        self._meet_targets(y, classes)
+        super()._plan_fit(records, features)
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        self._projection = _projection(self.plan_, self.n_features_in_, rng)
 
     def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
         if self._projection is not None and self.n_components == "auto":

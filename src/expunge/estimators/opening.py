@@ -62,7 +62,10 @@ def _model(keeper: DurableKeeper, loss: Any) -> ForgettingModel:
     said = keeper.description
     if said.model not in MODELS:
         raise CorruptStore(f"{keeper.path}: {said.model!r} is no model of Expunge's; restore a backup.")
-    model = MODELS[said.model](**said.parameters)
+    kind = MODELS[said.model]
+    if not set(said.parameters) <= set(kind._get_param_names()) or any(hasattr(kind, name) for name in said.attributes):
+        raise CorruptStore(f"{keeper.path}: it describes no {said.model} of this version; restore a backup.")
+    model = kind(**said.parameters)
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):

@@ -99,7 +99,7 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
         refuse_masked(X, y)
         X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
-        self.plan_ = self._make_plan(X.shape[0], X.shape[1], None)
+        self._plan_fit(X.shape[0], X.shape[1])
         self._sparse = is_sparse(X)
         with randomness(None, 0) as rng:
             self._learn((self._encode_rows(X), self._encode_targets(y)), ids, subjects, rng)

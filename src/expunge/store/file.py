@@ -37,6 +37,14 @@ WAIT = 10.0
 Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
 TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
 _TEXTS = ("about", "receipts")
+SCHEMA: dict[str, str] = {
+    **{table: f"CREATE TABLE {table} (number INTEGER PRIMARY KEY, content BLOB NOT NULL)" for table in TABLES},
+    **{
+        name: f"CREATE TABLE {name} (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL)"
+        for name in _TEXTS
+    },
+}
+"""How each table is made."""
 _HEAD = struct.Struct("<II")
 _SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_FULL: (FullStore, "there is no room on the disk; make some and call again"),
@@ -99,9 +107,10 @@ def checksum(table: str, number: int, content: Any) -> int:
 class StoreFile:
     """One connection to the file of a store."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, wait: float = WAIT, building: bool = False) -> None:
         self.path = path
         self.read_only = read_only
+        self._building = building
         self.wait = wait
         self._connection = self._connect()
         try:
@@ -113,25 +122,20 @@ class StoreFile:
 
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
-        """Make an empty store; the caller renames it when it is whole."""
+        """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
         if not path.parent.is_dir():
             raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
                 connection.execute(f"PRAGMA page_size={page:d}")
-                connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute(f"PRAGMA application_id={APPLICATION:d}")
                 connection.execute(f"PRAGMA user_version={FORMAT:d}")
-                for table in TABLES:
-                    connection.execute(f"CREATE TABLE {table} (number INTEGER PRIMARY KEY, content BLOB NOT NULL)")
-                for name in _TEXTS:
-                    connection.execute(
-                        f"CREATE TABLE {name} (number INTEGER PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER)"
-                    )
+                for statement in SCHEMA.values():
+                    connection.execute(statement)
             finally:
                 connection.close()
-        return cls(path)
+        return cls(path, building=True)
 
     def _connect(self) -> sqlite3.Connection:
         path = self.path
@@ -183,10 +187,15 @@ class StoreFile:
         ):  # fmt: skip
             self._connection.execute(f"PRAGMA {name}={value}")
         self.page = self._pragma("page_size")
-        if not self.read_only:
+        if self._building:
+            self._connection.execute("PRAGMA journal_mode=OFF")
+            self._connection.execute("PRAGMA synchronous=OFF")
+        elif not self.read_only:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate(version)
+        if dict(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
+            raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
 
     def _migrate(self, version: int) -> None:
         if self.read_only:
@@ -324,11 +333,15 @@ class StoreFile:
 
     def truncate_log(self) -> None:
         """Bring everything from the log into the file, and leave nothing in the log."""
-        busy = self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        done = "what was asked is done and durable, but deleted bytes are still in the log"
+        try:
+            busy = self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except StoreError as error:
+            raise type(error)(f"{self.path}: {done} ({error}) The next call empties it.") from error
         if busy:
             raise BusyStore(
-                f"{self.path}: what was asked is done and durable, but another process keeps reading an old state, so "
-                "that deleted bytes are still in the log. End its transaction; the next call truncates the log."
+                f"{self.path}: {done}, since another process keeps reading an old state. End its transaction; the next "
+                "call empties the log."
             )
 
     def copy_to(self, path: Path) -> None:
@@ -390,7 +403,9 @@ class WriterLock:
                 self._connection = sqlite3.connect(
                     name, isolation_level=None, timeout=self.wait, check_same_thread=False
                 )
-            self._connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
+                self._connection.execute("PRAGMA journal_mode=OFF")
+            if not self._connection.in_transaction:  # as it may be after an interruption
+                self._connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise BusyStore(

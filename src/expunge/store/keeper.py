@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -39,6 +40,7 @@ from expunge.store.saving import remove
 from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
+    STATE,
     Pending,
     State,
     advanced,
@@ -120,14 +122,16 @@ class DurableKeeper(Keeper):
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
-        self._finalizer = weakref.finalize(self, _close, self._reader, self._file)  # who can write tidies up
+        self._finalizer = weakref.finalize(  # who can write is closed last, and tidies up
+            self, _close, self._process, self._reader, self._file
+        )
         self._looking = threading.Lock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
         self._state: State | None = None
         self._known: int | None = None
         self._seen: int | None = None
-        self._shown: int | None = None
-        self._text: str | None = None
+        self._shown: str | None = None  # the state that is published
+        self._text: str | None = None  # the description that was read
         self._log = not read_only
         self.lock: Any = _Exclusive(self)
         with self._looking:
@@ -160,14 +164,15 @@ class DurableKeeper(Keeper):
         """Read what is published; say whether it is new."""
         changes = self._reader.changes
         with self._reader.reading():
-            state = read_state(self._reader)
-            new = state.version != self._shown
+            now = self._reader.text("about", STATE)
+            new = now is None or now != self._shown
             if new:
+                self._count = read_state(self._reader).inventory.count
                 text = self._reader.text("about", DESCRIPTION)
                 if self._text is None or text != self._text:
                     self.description = read_description(self._reader, self._strangers)
                 self._text, self._vector = text, read_vector(self._reader)
-        self._shown, self._seen = state.version, changes
+        self._shown, self._seen = now, changes
         return new
 
     def refresh(self) -> None:
@@ -178,10 +183,10 @@ class DurableKeeper(Keeper):
         with self._file.reading():
             state = read_state(self._file)
             if self._state is None or state != self._state:
-                self.plan = read_description(self._file, self._strangers).plan
-                self.learner = self.plan.learner
-                self.records: MemoryRecords = StoredRecords(self._file, state.inventory, self.learner.schedule)
-                self.transcript = stored_transcript(self._file, self.learner, self._stored)
+                plan = read_description(self._file, self._strangers).plan
+                self._plan, self.learner = plan_digest(plan), plan.learner
+                self._stored = StoredRecords(self._file, state.inventory, self.learner.schedule)
+                self._tables = stored_transcript(self._file, self.learner, self._stored)
                 self._running = Running(self.learner.selector) if self.learner.schedule.ordered else None
         self._state, self._known = state, changes
 
@@ -192,15 +197,33 @@ class DurableKeeper(Keeper):
             self._file.rollback()
 
     @property
-    def _stored(self) -> StoredRecords:
-        assert isinstance(self.records, StoredRecords)
-        return self.records
-
-    @property
     def state(self) -> State:
         """The state as it was last read."""
+        self._need_state()
         assert self._state is not None
         return self._state
+
+    def _need_state(self) -> None:
+        if self._state is None:
+            with self.lock:  # whoever gets it has the newest
+                self.refresh()
+
+    @property
+    def records(self) -> MemoryRecords:  # type: ignore[override]
+        """The records, as of `state`."""
+        self._need_state()
+        return self._stored
+
+    @property
+    def transcript(self) -> Transcript:  # type: ignore[override]
+        """What is kept beside them."""
+        self._need_state()
+        return self._tables
+
+    @property
+    def count(self) -> int:
+        """How many records there are, in the state that is published."""
+        return self._count
 
     # --- requests ---
 
@@ -248,6 +271,7 @@ class DurableKeeper(Keeper):
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the coins that were recorded with it."""
         with self.lock:
+            self.look(publish)
             waiting = None if self.read_only else self._waiting()
             if waiting is not None:
                 if waiting.version != self.state.version:
@@ -255,8 +279,9 @@ class DurableKeeper(Keeper):
                 rng = waiting.generator()
                 self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
             elif self._log:
+                remove(beside(self.path, "-new"))  # which was being written when a process died
+                rmtree(beside(self.path, "-spool"), ignore_errors=True)
                 self.empty_log()
-        self.look(publish)
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
@@ -265,8 +290,9 @@ class DurableKeeper(Keeper):
         try:
             change = decide_on(self.learner, self.records, self.transcript, edit, rng)
             failpoints.reach("request: decided")
-            if self._commit(change):
-                write_vector(self._file, super().model())
+            vector = super().model() if self._commit(change) else None
+            if vector is not None:
+                write_vector(self._file, vector)
             state = self._acknowledge(pending, change.outcome)
             self._file.drop("pending", 0)
             failpoints.reach("request: written")
@@ -276,10 +302,19 @@ class DurableKeeper(Keeper):
             raise
         self._state = state
         failpoints.reach("request: committed")
-        self.look(publish)
+        self._show(state, vector, publish)
         self.empty_log()
         failpoints.reach("request: done")
         return change.outcome
+
+    def _show(self, state: State, vector: Array | None, publish: Callable[[], None]) -> None:
+        """Publish what this process has just committed."""
+        with self._looking:
+            self._shown, self._seen = self._file.text("about", STATE), self._reader.changes
+            self._count = state.inventory.count
+            if vector is not None:
+                self._vector = vector
+                publish()
 
     def _commit(self, change: Change) -> bool:
         """Write what a change changes; say whether the path is another now."""
@@ -306,7 +341,7 @@ class DurableKeeper(Keeper):
             added=outcome.added,
             day=datetime.now(UTC).date().isoformat(),
             version=before.version + 1,
-            plan=plan_digest(self.plan),
+            plan=self._plan,
             previous=before.head,
             signer=self.signer,
         )
@@ -316,8 +351,7 @@ class DurableKeeper(Keeper):
         return state
 
     def empty_log(self) -> None:
-        """Leave nothing in the log, and no file that was being written when a process died."""
-        remove(beside(self.path, "-new"))
+        """Leave nothing in the log."""
         self._file.truncate_log()
         self._log = False
 
@@ -388,6 +422,7 @@ class DurableKeeper(Keeper):
         self.lock.close()
 
 
-def _close(*files: StoreFile) -> None:
-    for file in files:
-        file.close()
+def _close(process: int, *files: StoreFile) -> None:
+    if os.getpid() == process:  # the files of a process that was forked are its parent's
+        for file in files:
+            file.close()

@@ -41,7 +41,8 @@ def compact_kept(keeper: DurableKeeper) -> None:
                 copy.close()
             failpoints.reach("compact: replaced")
         finally:
-            keeper.empty_log()  # and remove the copy
+            remove(new)
+            keeper.empty_log()
 
 
 def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, wait: float = WAIT) -> None:

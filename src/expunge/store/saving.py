@@ -56,7 +56,6 @@ def new_store(path: Path, page: int) -> Iterator[StoreFile]:
     try:
         with file.transaction():
             yield file
-        file.truncate_log()
         file.close()
         failpoints.reach("save: written")
         if not beside(path, "-key").exists():

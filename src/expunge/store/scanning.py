@@ -17,6 +17,8 @@ from expunge.types import AnyArray
 
 LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
+LONG = 64
+"""Half of a pattern means something if it has as many bytes."""
 _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
 
@@ -79,22 +81,23 @@ def _forms(number: int, pattern: Any) -> list[bytes]:
             f"patterns[{number}]: expected a string, a number, an array or bytes, got {type(pattern).__name__}."
         )
     elif isinstance(pattern, int):
-        forms = [(pattern % 2**64).to_bytes(8, "little"), str(pattern).encode()]
+        forms = [(pattern % 2**64).to_bytes(8, "little")]
     else:
         forms = _floats(number, np.asarray(pattern))
-    if not forms or _common(forms[0]):
+    if not forms or any(_common(form) for form in forms):
         raise BadRecords(
             f"patterns[{number}]: {pattern!r} is too common to look for, since such bytes are everywhere; give a "
             "longer string, a larger number, or a whole row."
         )
-    return [form for form in dict.fromkeys(forms) if not _common(form)]
+    return list(dict.fromkeys(forms))
 
 
 def _floats(number: int, values: AnyArray) -> list[bytes]:
     if values.dtype.kind not in "fiub":
         raise BadRecords(f"patterns[{number}]: expected an array of numbers, got {values.dtype}.")
     numbers = values.astype("<f8").ravel()
-    return [numbers.tobytes(), numbers.astype("<f4").tobytes()]
+    whole = [numbers.tobytes()]
+    return whole if values.ndim == 0 else [*whole, numbers.astype("<f4").tobytes()]  # four bytes say too little
 
 
 def _common(form: bytes) -> bool:
@@ -115,32 +118,75 @@ def _scan_file(file: Path, forms: list[tuple[int, bytes]], page: int) -> Iterato
             while at >= 0:
                 yield Finding(file, at, number)
                 at = content.find(form, at + 1)
-        first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
-        count = max(0, (len(content) - first) // step)
-        pages = np.frombuffer(content[first : first + count * step], np.uint8).reshape(count, step)[:, skip:]
+    first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
+    count = (file.stat().st_size - first) // step
+    if count > 0:
+        pages = _Pages(np.memmap(file, np.uint8, "r", first, (count, step))[:, skip:])
         for number, form in forms:
-            for row, column in _cut_in_two(pages, form):
+            for row, column in pages.cut_in_two(form):
                 yield Finding(file, first + row * step + skip + column, number)
 
 
-def _cut_in_two(pages: AnyArray, form: bytes) -> Iterator[tuple[int, int]]:
-    """Return where the larger half of a pattern stands at the end of a page, or where the content of one begins."""
-    length, size = len(form), pages.shape[1]
-    wide = 8 if length >= 16 else 4
-    if length < 8 or len(pages) == 0:
-        return
-    kind = np.dtype(f"<u{wide}")
-    ends = np.ascontiguousarray(pages[:, -wide:]).view(kind)[:, 0]
-    begins = np.ascontiguousarray(pages[:, 4 : 4 + wide]).view(kind)[:, 0]
-    for half in range(-(-length // 2), length):
-        if half > size - 4:
-            break
-        head, tail = form[:half], form[length - half :]
-        for part, words, key, start in (
-            (head, ends, head[-wide:], size - half), (tail, begins, tail[:wide], 4),
-        ):  # fmt: skip
-            if _common(part):
-                continue
-            for row in np.flatnonzero(words == np.frombuffer(key, kind)[0]).tolist():
-                if pages[row, start : start + half].tobytes() == part:
-                    yield row, start
+class _Edges:
+    """The words that stand at an edge of each page, to look some up quickly."""
+
+    def __init__(self, words: AnyArray) -> None:
+        self._order = np.argsort(words, kind="stable")
+        self._sorted = words[self._order]
+
+    def pages_with(self, words: AnyArray) -> Iterator[tuple[int, int]]:
+        """Return (position of the word, page) for all that stand there."""
+        first, stop = np.searchsorted(self._sorted, words), np.searchsorted(self._sorted, words, "right")
+        for position in np.flatnonzero(first < stop).tolist():
+            for page in self._order[first[position] : stop[position]].tolist():
+                yield position, page
+
+
+class _Pages:
+    """The pages of a file. Content that does not fit goes on, after four bytes, in the page that these point to."""
+
+    def __init__(self, pages: AnyArray) -> None:
+        self._pages = pages
+        self._after = np.ascontiguousarray(pages[:, :4]).view(">u4")[:, 0].astype(np.int64) - 1
+        self._ends = {wide: _Edges(_words(pages[:, -wide:])) for wide in (4, 8)}
+        self._begins = {wide: _Edges(_words(pages[:, 4 : 4 + wide])) for wide in (4, 8)}
+
+    def cut_in_two(self, form: bytes) -> Iterator[tuple[int, int]]:
+        """Return (page, offset) where a pattern begins at the end of a page and goes on in the one it points to.
+
+        Of a long one, also where the larger half alone stands at an edge of a page: the other page may be gone.
+        """
+        length, size = len(form), self._pages.shape[1]
+        if length < 8:
+            return
+        wide = 8 if length >= 16 else 4
+        words = np.ndarray((length - wide + 1,), f"<u{wide}", form, 0, (1,)).copy()  # one from every byte on
+        for position, page in self._ends[wide].pages_with(words[:-1]):
+            head, tail = form[: position + wide], form[position + wide :]
+            if self._pages[page, -len(head) :].tobytes() == head and (
+                _telling(head, length) or self._starts(self._after[page], tail)
+            ):
+                yield page, size - len(head)
+        for position, page in self._begins[wide].pages_with(words[1:]):
+            head, tail = form[: position + 1], form[position + 1 :]
+            short = len(head) < wide  # else its end was found above
+            if self._starts(page, tail) and (_telling(tail, length) or (short and self._leads_to(page, head))):
+                yield page, 4
+
+    def _starts(self, page: int, tail: bytes) -> bool:
+        """Say whether the content of a page starts with something."""
+        return 0 <= page < len(self._pages) and self._pages[page, 4 : 4 + len(tail)].tobytes() == tail
+
+    def _leads_to(self, page: int, head: bytes) -> bool:
+        """Say whether a page that points to this one ends in something."""
+        before = np.flatnonzero(self._after == page)
+        return any(self._pages[one, -len(head) :].tobytes() == head for one in before)
+
+
+def _words(edges: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(edges).view(f"<u{edges.shape[1]}")[:, 0]
+
+
+def _telling(part: bytes, length: int) -> bool:
+    """Say whether a part of a pattern is no accident: names often begin or end alike, rows of numbers do not."""
+    return len(part) >= max(LONG, length // 2) and not _common(part)
