@@ -50,10 +50,10 @@ def kinds_for(operation: str) -> tuple[str, ...]:
     return ("replaying",) if operation == "replay" else tuple(MODELS)
 
 
-def rehearse(folder: Path, kind: str, told: tuple[Operation, ...]) -> tuple[float, Counter[str]]:
+def rehearse(folder: Path, kind: str, told: tuple[Operation, ...], times: int = 3) -> tuple[float, Counter[str]]:
     """Live a story without a kill; return how long it took and how often each failpoint was reached."""
     seconds = []
-    for turn in range(3):
+    for turn in range(times):
         path = folder / str(turn) / "model"
         (path.parent / "copies").mkdir(parents=True)
         write_store(kind, path)

@@ -194,8 +194,7 @@ def problems(
             if not copy_path(path, flying).exists():
                 perform(model, path, kind, flying)
             expected = after
-        found += _wrong_state(model, expected)
-    found += _wrong_bytes(path, expected)
+        found += _wrong_state(model, expected) + _wrong_bytes(path, expected)
     for one in operations:
         if one.name in ("backup", "save") and one.file in expected.copies:
             found += _wrong_copy(copy_path(path, one), expected.copies[one.file])
@@ -207,8 +206,8 @@ def _wrong_copy(path: Path, expected: Expected) -> list[str]:
     if not path.exists():
         return [f"{path.name}: is not there"]
     with expunge.open(path) as model:
-        found = _wrong_state(model, expected)
-    return [f"{path.name}: {problem}" for problem in found + _wrong_bytes(path, expected)]
+        found = _wrong_state(model, expected) + _wrong_bytes(path, expected)
+    return [f"{path.name}: {problem}" for problem in found]
 
 
 def _wrong_state(model: Any, expected: Expected) -> list[str]:
