@@ -41,7 +41,18 @@ LETTERS = "aàáâãäåāăąbcçćčdďđeèéêëēęfgğhiìíîïjkłlmnñ�
 GRID = 2.0**-20
 """K-means rounds points to about this; given so, they are kept as they are."""
 
-OPERATIONS = ("unlearn", "bulk unlearn", "insert", "replace", "replay", "compact", "backup", "save", "restore")
+OPERATIONS = (
+    "unlearn",
+    "bulk unlearn",
+    "insert",
+    "replace",
+    "replay",
+    "replan",
+    "compact",
+    "backup",
+    "save",
+    "restore",
+)
 
 
 # --- people -------------------------------------------------------------------------------------------
@@ -113,6 +124,7 @@ class Operation:
 class Said:
     """What a receipt must say."""
 
+    version: int
     kind: str
     removed: int
     added: int
@@ -128,27 +140,32 @@ class Expected:
     live: dict[int, int] = field(default_factory=lambda: {who: who for who in range(FIRST)})
     """Who is there, and whose numbers they have."""
     receipts: tuple[Said, ...] = ()
+    version: int = 0
+    """How often the state has changed."""
     copies: dict[str, Expected] = field(default_factory=dict)
 
     def after(self, one: Operation) -> Expected:
         """Return what must be there when an operation is done."""
+        version = self.version + 1
         match one.name:
             case "unlearn" | "bulk unlearn" | "replay":
                 live = self._without(one.by, one.who)
-                said = Said("delete", len(self.live) - len(live), 0, one.by, one.who)
+                said = Said(version, "delete", len(self.live) - len(live), 0, one.by, one.who)
             case "insert":
                 live = {**self.live, **{who: who for who in one.who}}
-                said = Said("insert", 0, len(one.who))
+                said = Said(version, "insert", 0, len(one.who))
             case "replace":
                 live = {**self.live, **dict(zip(one.who, one.numbers_of, strict=True))}
-                said = Said("replace", len(one.who), len(one.who), "ids", one.who)
+                said = Said(version, "replace", len(one.who), len(one.who), "ids", one.who)
+            case "replan":
+                return replace(self, version=version)
             case "backup" | "save":
                 return replace(self, copies={**self.copies, one.file: self._copy(one.name)})
             case "restore":
                 return self._restored(self.copies[one.file])
             case _:
                 return self
-        return replace(self, live=live, receipts=(*self.receipts, said))
+        return replace(self, live=live, receipts=(*self.receipts, said), version=version)
 
     def _without(self, by: str, named: Sequence[int]) -> dict[int, int]:
         if by == "ids":
@@ -157,7 +174,7 @@ class Expected:
         return {who: whose for who, whose in self.live.items() if people(self.kind).subject_of(who) not in gone}
 
     def _copy(self, name: str) -> Expected:
-        return replace(self, copies={}, receipts=self.receipts if name == "backup" else ())
+        return replace(self, copies={}) if name == "backup" else Expected(self.kind, self.live)
 
     def _restored(self, old: Expected) -> Expected:
         """Go back, without those who were erased since."""
@@ -166,8 +183,8 @@ class Expected:
             if said.kind == "delete" and said.by is not None:
                 back = replace(back, live=back._without(said.by, said.named))
         erased = tuple(who for who in old.live if who not in back.live)
-        said = Said("delete", len(erased), 0, "ids", erased)
-        return replace(self, live=back.live, receipts=(*self.receipts, said))
+        said = Said(self.version + 1, "delete", len(erased), 0, "ids", erased)
+        return replace(self, live=back.live, receipts=(*self.receipts, said), version=said.version)
 
 
 def states(kind: str, operations: Sequence[Operation]) -> list[Expected]:
@@ -183,7 +200,7 @@ def states(kind: str, operations: Sequence[Operation]) -> list[Expected]:
 
 def story(kind: str, operation: str, seed: int = 0) -> tuple[Operation, ...]:
     """Return a story in which an operation is done a few times, each time to others; of copies, with deletions."""
-    length = {"compact": 4, "backup": 3, "save": 3, "restore": 2}.get(operation, 6)
+    length = {"compact": 4, "replan": 4, "backup": 3, "save": 3, "restore": 2}.get(operation, 6)
     rng = np.random.default_rng([seed, *operation.encode()])
     leaving = iter((2 * rng.permutation(FIRST // 2)).tolist())
     entering = iter(rng.permutation(range(FIRST, FIRST + SPARE)).tolist())
@@ -211,7 +228,7 @@ def _turn(kind: str, operation: str, turn: int, leaving: Iterator[int], entering
             return [Operation(operation, enter(1 + turn % 3))]
         case "replace":
             return [Operation(operation, leave(2).who, enter(2))]
-        case "compact":
+        case "compact" | "replan":
             return [leave(), Operation(operation)]
         case "backup" | "save":
             return [leave(), Operation(operation, file=f"{operation}-{turn}")]
@@ -243,6 +260,8 @@ def perform(model: Any, path: Path, kind: str, one: Operation) -> Any:
             kept = model.replace(*(column[numbers_of] for column in those.columns), ids=those.ids[who]).kept
         case "compact":
             model.compact()
+        case "replan":
+            model.replan()
         case "backup":
             backup(path, copy_path(path, one))
         case "save":
