@@ -135,7 +135,7 @@ class DurableKeeper(Keeper):
         self._log = not read_only
         self.lock: Any = _Exclusive(self)
         with self._looking:
-            self._look()
+            self._look(lambda: None)
 
     def __getstate__(self) -> NoReturn:
         raise StoreError(
@@ -157,11 +157,11 @@ class DurableKeeper(Keeper):
         if os.getpid() != self._process or not self._finalizer.alive:
             return
         with self._looking:
-            if self._reader.changes != self._seen and self._look():
-                publish()
+            if self._reader.changes != self._seen:
+                self._look(publish)
 
-    def _look(self) -> bool:
-        """Read what is published; say whether it is new."""
+    def _look(self, publish: Callable[[], None]) -> None:
+        """Read the newest state, and publish it if it is new; if this is interrupted, the next look does it again."""
         changes = self._reader.changes
         with self._reader.reading():
             now = self._reader.text("about", STATE)
@@ -172,8 +172,9 @@ class DurableKeeper(Keeper):
                 if self._text is None or text != self._text:
                     self.description = read_description(self._reader, self._strangers)
                 self._text, self._vector = text, read_vector(self._reader)
+        if new:
+            publish()
         self._shown, self._seen = now, changes
-        return new
 
     def refresh(self) -> None:
         """Make ready for a request: read what others have changed, or what was rolled back."""
@@ -189,12 +190,6 @@ class DurableKeeper(Keeper):
                 self._tables = stored_transcript(self._file, self.learner, self._stored)
                 self._running = Running(self.learner.selector) if self.learner.schedule.ordered else None
         self._state, self._known = state, changes
-
-    def _forget(self) -> None:
-        """Forget what is in memory: the file has the truth."""
-        self._state = None
-        with suppress(StoreError):
-            self._file.rollback()
 
     @property
     def state(self) -> State:
@@ -285,20 +280,21 @@ class DurableKeeper(Keeper):
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
+        before = self.state
         self._log = True
         self._file.begin()
+        self._state = None  # until all is done, whenever it is interrupted: then it is read anew
         try:
-            change = decide_on(self.learner, self.records, self.transcript, edit, rng)
+            change = decide_on(self.learner, self._stored, self._tables, edit, rng)
             failpoints.reach("request: decided")
-            vector = super().model() if self._commit(change) else None
-            if vector is not None:
-                write_vector(self._file, vector)
-            state = self._acknowledge(pending, change.outcome)
+            vector = self._commit(change)
+            state = self._acknowledge(before, pending, change.outcome)
             self._file.drop("pending", 0)
             failpoints.reach("request: written")
             self._file.commit()
         except BaseException:
-            self._forget()
+            with suppress(StoreError):
+                self._file.rollback()
             raise
         self._state = state
         failpoints.reach("request: committed")
@@ -310,24 +306,28 @@ class DurableKeeper(Keeper):
     def _show(self, state: State, vector: Array | None, publish: Callable[[], None]) -> None:
         """Publish what this process has just committed."""
         with self._looking:
-            self._shown, self._seen = self._file.text("about", STATE), self._reader.changes
             self._count = state.inventory.count
             if vector is not None:
                 self._vector = vector
                 publish()
+            self._shown, self._seen = self._file.text("about", STATE), self._reader.changes
 
-    def _commit(self, change: Change) -> bool:
-        """Write what a change changes; say whether the path is another now."""
-        moved = change.staged is not None or change.steps != self.transcript.steps
+    def _commit(self, change: Change) -> Array | None:
+        """Write what a change changes; return the new model, if the path is another now."""
+        moved = change.staged is not None or change.steps != self._tables.steps
         first = change.steps if change.staged is None else change.staged.first
         if self._running is not None:
             self._running.cut(min(first, change.steps) + 1)
         change.commit()
-        return moved
+        if not moved:
+            return None
+        model = self._tables.model(self.learner) if self._running is None else self._running.model(self._tables.path)
+        write_vector(self._file, model)
+        return model
 
-    def _acknowledge(self, pending: Pending, outcome: Outcome) -> State:
+    def _acknowledge(self, before: State, pending: Pending, outcome: Outcome) -> State:
         """Write the receipt and the new state."""
-        request, before = pending.request, self.state
+        request = pending.request
         named_by, names = None, None
         if not isinstance(request, Insert):
             named_by = "subjects" if request.ids is None else "ids"
@@ -358,7 +358,7 @@ class DurableKeeper(Keeper):
     def rewrite(self, plan: Any, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
         """Put a fresh fit in the place of everything, at once."""
         with self.lock:
-            self._log = True
+            before, self._state, self._log = self.state, None, True
             with self._file.transaction():
                 description = replace(read_description(self._file, self._strangers), plan=plan)
                 self._file.put_text("about", DESCRIPTION, KNOWN.write(description))
@@ -368,21 +368,20 @@ class DurableKeeper(Keeper):
                     self._file.drop(table, 0)
                 store_transcript(self._file, transcript)
                 write_vector(self._file, model)
-                write_state(self._file, advanced(self.state, inventory))
-            self._state = None
+                write_state(self._file, advanced(before, inventory))
             self.refresh()
             self.empty_log()
 
     def reindex(self) -> None:
         """Write the indexes anew, for the number of records that there are."""
         with self.lock:
-            records, names = self._stored, self._stored.subjects
+            before, records, names = self.state, self._stored, self._stored.subjects
             ids, subjects = [hashes(records.all_ids())], None if names is None else [hashes(names)]
+            self._state, self._log = None, True
             with self._file.transaction():
                 buckets = index_records(self._file, ids, subjects, records.shelves.lengths)
-                inventory = replace(self.state.inventory, buckets=buckets[0], subject_buckets=buckets[1])
-                write_state(self._file, replace(self.state, inventory=inventory))
-            self._state = None
+                inventory = replace(before.inventory, buckets=buckets[0], subject_buckets=buckets[1])
+                write_state(self._file, replace(before, inventory=inventory))
             self.refresh()
 
     # --- looking ---
