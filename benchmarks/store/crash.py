@@ -86,10 +86,7 @@ def crashes(operation: str, instants: int, folder: Path, rng: np.random.Generato
 
 
 def show(found: list[Crash]) -> None:
-    table = Table(
-        "operation under way", "killed at failpoints", "at instants", "nothing yet", "midway", "done, not acknowledged",
-        "problems",
-    )  # fmt: skip
+    table = Table("under way", "failpoints", "instants", "nothing yet", "midway", "done, not said", "problems")
     for operation in OPERATIONS:
         those = [one for one in found if one.operation == operation]
         at = [one for one in those if one.at == "an instant"]
@@ -100,9 +97,7 @@ def show(found: list[Crash]) -> None:
         ]  # fmt: skip
         table.add_row(operation, *(str(cell) for cell in cells))
     over = [one for one in found if one.operation is None]
-    table.add_row(
-        "(over before the kill)", "0", str(len(over)), "", "", "", str(sum(bool(one.problems) for one in over))
-    )
+    table.add_row("(over before)", "0", str(len(over)), "", "", "", str(sum(bool(one.problems) for one in over)))
     Console().print(table)
 
 
