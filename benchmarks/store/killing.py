@@ -32,7 +32,7 @@ from store.stories import (
 )
 
 Landing = Literal["nothing yet", "midway", "done, not acknowledged"]
-"""Where a kill found an operation. Midway: a request was recorded, or a file was begun."""
+"""Where a kill found an operation. Midway: a request was recorded, or the file of a copy was begun."""
 
 PATIENCE = 30.0
 """After how many seconds a process that is not killed is given up."""
@@ -117,7 +117,8 @@ def crash(
     number, told = len(death.acknowledged), states(kind, operations)
     flying = operations[number] if number < len(operations) else None
     where = None if flying is None else landing(path, flying, told[number])
-    twin = _finished_elsewhere(path) if again else None
+    recorded = where == "midway" and told[number + 1].version != told[number].version
+    twin = _finished_elsewhere(path) if recorded else None
     for name in again:
         if not run(path, kind, (), (name, 1)).killed:
             raise RuntimeError(f"{kind}: {name} was never reached while opening")
@@ -125,7 +126,7 @@ def crash(
     if twin is not None:
         with expunge.open(path) as model:
             if not np.array_equal(twin, everything(model)):
-                found.append("the request was finished in another way than the first that opened the store would have")
+                found.append("the request was finished in another way than in a copy of the store")
     at = "an instant" if deadly is None else deadly[0]
     replays = sum(one.kept is False for one in death.acknowledged)
     return Crash(kind, None if flying is None else flying.name, where, at, replays, tuple(found))
@@ -160,7 +161,7 @@ def landing(path: Path, one: Operation, before: Expected) -> Landing:
         return (
             "done, not acknowledged" if copy.exists() else "midway" if beside(copy, "-new").exists() else "nothing yet"
         )
-    if one.name == "compact" or beside(path, "-new").exists():
+    if one.name == "compact":
         return "midway" if beside(path, "-new").exists() else "nothing yet"
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         file = StoreFile(_copied(path, Path(folder)))
@@ -186,8 +187,7 @@ def problems(
     with expunge.open(path) as model:
         if flying is not None and after.version != before.version:
             done = model._keeper.state.version == after.version
-            recorded = where != "nothing yet" and not (flying.name == "restore" and where == "midway" and not done)
-            if done != recorded:
+            if done != (where != "nothing yet"):
                 found.append(f"{flying.name}: {where} when it was killed, and {'' if done else 'not '}done afterwards")
             expected = after if done else before
         if flying is not None and flying.name in ("backup", "save"):

@@ -4,6 +4,7 @@ What must be true afterwards is in benchmarks/store/killing.py; benchmarks/store
 failpoint of every operation with every kind of model.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from store.crash import LATER, rehearse
 from store.killing import crash, landing, problems, run
 from store.stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal")
 SOURCES = Path(expunge.__file__).parent
 KINDS = tuple(MODELS)
 

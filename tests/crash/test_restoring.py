@@ -1,11 +1,15 @@
 """A deletion that was recorded and interrupted is not lost when a backup is restored."""
 
+import os
+
 import pytest
 
 import expunge
 from expunge.store import backup, restore, scan
 from store.killing import run
 from store.stories import FIRST, people, story, write_store
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal")
 
 
 @pytest.mark.parametrize(("kind", "by"), [("scattered", "ids"), ("ridge", "subjects")])
