@@ -301,8 +301,8 @@ class StoreFile:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Do everything or nothing, and make it durable."""
-        self.begin()
         try:
+            self.begin()
             yield
             self.commit()
         except BaseException:
@@ -311,6 +311,7 @@ class StoreFile:
 
     def begin(self) -> None:
         """Begin to write; others go on reading what there was."""
+        self.rollback()  # something may have been interrupted
         self._run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -325,8 +326,9 @@ class StoreFile:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Read one whole state; be quick, for the log cannot be truncated meanwhile."""
-        self._run("BEGIN")
+        self.rollback()  # something may have been interrupted
         try:
+            self._run("BEGIN")
             yield
         finally:
             self.rollback()

@@ -125,7 +125,7 @@ class DurableKeeper(Keeper):
         self._finalizer = weakref.finalize(  # who can write is closed last, and tidies up
             self, _close, self._process, self._reader, self._file
         )
-        self._looking = threading.Lock()
+        self._looking = threading.RLock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
         self._state: State | None = None
         self._known: int | None = None
