@@ -53,6 +53,8 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/streams/exactness.py
 	$(BIN)/python benchmarks/streams/throughput.py
 	$(BIN)/python benchmarks/streams/soak.py
+	$(BIN)/python benchmarks/store/crash.py
+	$(BIN)/python benchmarks/store/retries.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/store/erasures.py
 	$(BIN)/python benchmarks/store/large.py
 

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -190,18 +191,25 @@ def _refuse_open(path: FilePath, mode: int) -> None:
 
 
 def _write_new(path: FilePath, data: bytes, mode: int) -> None:
-    """Write a file that is not there yet, and make sure that it stays; if that fails, nothing is left of it."""
+    """Write a file that is not there yet, and make sure that it stays; it gets its name when it is whole."""
     name = os.fspath(path)
+    new = at = f"{name}-new"
     try:
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        if os.path.lexists(name):
+            raise FileExistsError
+        with suppress(FileNotFoundError):
+            os.unlink(new)  # of a process that was killed
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with open(file, "wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(file)
+            os.replace(new, name)
+            at = name
             _sync_folder(os.path.dirname(name) or ".")
         except BaseException:
-            os.unlink(name)
+            os.unlink(at)
             raise
     except FileExistsError as error:
         raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error

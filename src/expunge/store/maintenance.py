@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from expunge.errors import CorruptStore, NotAStore, StoreError
+from expunge.errors import BusyStore, CorruptStore, NotAStore, StoreError
 from expunge.records import Delete
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, beside
 from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import load_key
-from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, export
+from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, copy_key, remove, rename
 from expunge.store.state import Pending, State, read_description, read_state, write_state
@@ -106,11 +106,12 @@ def restore(
         raise NotAStore(f"{target}: there is no folder {target.parent}; make it first.")
     lock.acquire()
     try:
-        said = _receipts_of(target) if receipts is None else _read(receipts)
+        said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)
         key_file = next((beside(one, "-key") for one in (target, source) if beside(one, "-key").exists()), None)
         key = load_key(key_file or beside(target, "-key"))
         _copy(source, new)
-        restored = _prepare(new, source, said, key, {} if loss is None else {type(loss).__name__: loss})
+        strangers = {} if loss is None else {type(loss).__name__: loss}
+        restored = _prepare(new, source, said, waiting, key, strangers)
         failpoints.reach("restore: prepared")
         if not beside(target, "-key").exists():
             copy_key(beside(source, "-key"), beside(target, "-key"))
@@ -143,21 +144,27 @@ def _read(receipts: Any) -> dict[str, Any]:
     return dict(said)
 
 
-def _receipts_of(path: Path) -> dict[str, Any]:
-    """Return the receipts of the store that is to be replaced."""
+def _receipts_of(path: Path) -> tuple[dict[str, Any], Pending | None]:
+    """Return the receipts of the store that is to be replaced, and the request that waits there."""
     try:
-        file = StoreFile(path, read_only=True)
+        file = StoreFile(path)
         try:
+            file.truncate_log()  # it will be removed: nothing may be in the log only
             state = read_state(file)
             receipts = [Receipt.from_json(text) for text in file.texts("receipts")]
+            content = file.get("pending", 0)
+            waiting = None if content is None else Pending.from_bytes(bytes(content))
         finally:
             file.close()
+    except BusyStore:
+        raise
     except StoreError as error:
         raise StoreError(
             f"receipts: who was erased since the backup cannot be read from {path} ({error}). Give the receipts that "
             "export_receipts() gave last."
         ) from error
-    return _read(export(receipts, store=state.store, head=state.head, version=state.version, public_key=None))
+    said = export(receipts, store=state.store, head=state.head, version=state.version, public_key=None)
+    return _read(said), waiting
 
 
 def _copy(source: Path, new: Path) -> None:
@@ -169,7 +176,9 @@ def _copy(source: Path, new: Path) -> None:
         file.close()
 
 
-def _prepare(new: Path, source: Path, said: dict[str, Any], key: bytes, strangers: dict[str, Any]) -> Restored:
+def _prepare(
+    new: Path, source: Path, said: dict[str, Any], waiting: Pending | None, key: bytes, strangers: dict[str, Any]
+) -> Restored:  # fmt: skip
     """Make a copy of the backup the store's next state: with all receipts, and the erasures to do again waiting."""
     file = StoreFile(new)
     try:
@@ -178,12 +187,13 @@ def _prepare(new: Path, source: Path, said: dict[str, Any], key: bytes, stranger
         _check_descent(source, state, said, receipts)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
-        ids = _named(StoredRecords(file, state.inventory, schedule), newer, key)
+        ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
         state = replace(state, version=said["version"], receipts=len(receipts), head=said["head"])
         with file.transaction():
             for number, receipt in enumerate(newer, start=len(receipts) - len(newer) + 1):
                 file.put_text("receipts", number, receipt.to_json())
             write_state(file, state)
+            file.drop("pending", 0)
             if len(ids):
                 coins = dict(np.random.default_rng().bit_generator.state)
                 file.put("pending", 0, Pending(Delete(ids), uuid.uuid4().hex, state.version, coins).to_bytes())
@@ -205,12 +215,18 @@ def _check_descent(source: Path, state: State, said: dict[str, Any], receipts: l
         )
 
 
-def _named(records: StoredRecords, receipts: Iterable[Receipt], key: bytes) -> AnyArray:
-    """Return the ids of the records that receipts say were deleted."""
+def _named(
+    records: StoredRecords, receipts: Iterable[Receipt], waiting: Pending | None, key: bytes
+) -> AnyArray:  # fmt: skip
+    """Return the ids of the records that receipts say were deleted, and of those whose deletion waits."""
     wanted: dict[NamedBy, set[str]] = {"ids": set(), "subjects": set()}
     for receipt in receipts:
         if receipt.kind == "delete" and receipt.named_by is not None:
             wanted[receipt.named_by].update(receipt.digests)
+    if waiting is not None and isinstance(waiting.request, Delete):
+        for by, digests in wanted.items():
+            if (names := getattr(waiting.request, by)) is not None:
+                digests.update(digest_names(key, by, names))
     ids = records.all_ids()
     gone = are_named(key, "ids", ids, wanted["ids"])
     if records.subjects is not None:
