@@ -18,7 +18,7 @@ def test_after_a_death_in_writing_the_key_the_model_can_be_saved_again(tmp_path,
 
     path = tmp_path / "model"
     with monkeypatch.context() as patches:
-        patches.setattr(receipts, "open", die, raising=False)  # the file is there, and nothing is in it
+        patches.setattr(keys, "open", die, raising=False)  # the file is there, and nothing is in it
         patches.setattr(os, "unlink", lambda path, **_: None)  # nor is anything tidied up
         with pytest.raises(Died):
             write_store("ridge", path)
