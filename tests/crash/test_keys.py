@@ -5,6 +5,7 @@ import os
 import pytest
 
 import expunge
+from expunge.store import keys
 from store.stories import write_store
 
 
