@@ -632,7 +632,8 @@ def test_what_was_interrupted_is_finished_with_the_same_coins(tmp_path, coins, p
     memory = case.fitted()
     memory.save(tmp_path / "model")
     model = expunge.open(tmp_path / "model")
-    request = model.prepare_request(Delete(case.id_of(3, 20)))
+    columns, names = case.columns(N, N + 5), case.names(N, N + 5)
+    request = model.prepare_request(Insert(columns, **names))  # where its records go is drawn
     stop_at(point)
     coins(2)
     with pytest.raises(KeyboardInterrupt):
@@ -643,14 +644,14 @@ def test_what_was_interrupted_is_finished_with_the_same_coins(tmp_path, coins, p
         model.close()
         model = expunge.open(tmp_path / "model")
     coins(2 if begun else 3)
-    memory.unlearn(case.id_of(3, 20))
+    memory.insert(*columns, **names)
     coins(3)
     if not begun:
-        model.unlearn(case.id_of(3, 20))
+        model.insert(*columns, **names)
     assert_same(memory, model)
     for each in (memory, model):
         coins(4)
-        each.insert(*case.columns(N, N + 2), **case.names(N, N + 2))
+        each.unlearn(case.id_of(3, 20))
     assert_same(memory, model)
     assert_sound(model)
     assert len(model.export_receipts()["receipts"]) == 2
