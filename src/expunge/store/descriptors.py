@@ -49,20 +49,20 @@ def release(inode: _Inode) -> None:
                 os.close(descriptor)
 
 
-def read(path: Path, store: Path) -> bytes | None:
+def read(path: Path, store: Path) -> bytearray | None:
     """Return the bytes of a file that belongs to a store, if this process has that open; else None."""
     held, inode = _inode_of(store), _inode_of(path)
     with _lock:
-        if held not in _open or not hasattr(os, "pread"):
+        if held not in _open or not hasattr(os, "preadv"):
             return None
         kept = _kept.setdefault(held, {})
         if inode not in kept:
             kept[inode] = os.open(path, os.O_RDONLY)
-        parts, at = [], 0
-        while part := os.pread(kept[inode], 2**28, at):
-            parts.append(part)
-            at += len(part)
-    return b"".join(parts)
+        content = bytearray(os.fstat(kept[inode]).st_size)
+        at = 0
+        while at < len(content) and (number := os.preadv(kept[inode], [memoryview(content)[at:]], at)):
+            at += number
+    return content[:at] if at < len(content) else content
 
 
 def _forget() -> None:

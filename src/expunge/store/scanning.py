@@ -67,7 +67,7 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
 
 
 @contextmanager
-def _opened(file: Path, store: Path) -> Iterator[bytes | mmap.mmap]:
+def _opened(file: Path, store: Path) -> Iterator[bytearray | mmap.mmap]:
     """Give the bytes of a file: those of a store that this process has open are copied, others are not."""
     held = descriptors.read(file, store)
     if held is not None:
@@ -119,13 +119,13 @@ def _common(form: bytes) -> bool:
     return len(form) - form.count(0) < LEAST
 
 
-def _page_size(content: bytes | mmap.mmap) -> int:
+def _page_size(content: bytearray | mmap.mmap) -> int:
     page = int.from_bytes(content[16:18]) if content[:16] == b"SQLite format 3\0" else 4096
     return 65536 if page == 1 else page
 
 
 def _scan_content(
-    file: Path, content: bytes | mmap.mmap, forms: list[tuple[int, bytes]], page: int
+    file: Path, content: bytearray | mmap.mmap, forms: list[tuple[int, bytes]], page: int
 ) -> Iterator[Finding]:
     for number, form in forms:
         at = content.find(form)
