@@ -6,7 +6,8 @@ After every kill the store is opened again. Then every request that was acknowle
 way wholly or not at all; none twice, by receipts, records and versions; `verify` must be clean to the last bit; a scan
 of all files must find nothing of those who are not there, and everything of those who are; and nothing may be left half
 written. Where a request was recorded, further processes are killed while they finish it, and it must come out as if the
-first had. A few minutes on one core. Writes out/store_crash.json; exits with 1 if anything is not as it must be.
+first had. A few minutes on one core. Writes out/store_crash.json and
+docs/images/crashes.png; exits with 1 if anything is not as it must be.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -101,6 +103,30 @@ def show(found: list[Crash]) -> None:
     Console().print(table)
 
 
+def draw(found: list[Crash], file: Path) -> None:
+    """Draw where kills landed."""
+    colours = {"nothing yet": "#bdbdbd", "midway": "#e08214", "done, not acknowledged": "#5e9c76"}
+    said = {
+        "nothing yet": "before it was recorded: as if never asked",
+        "midway": "recorded, not done: finished when opened, with the same coins",
+        "done, not acknowledged": "done, but the caller was not told",
+    }
+    operations = [name for name in OPERATIONS if any(one.operation == name for one in found)][::-1]
+    figure = Figure(figsize=(8, 0.42 * len(operations) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    left = np.zeros(len(operations))
+    for where, colour in colours.items():
+        numbers = [sum(one.operation == name and one.where == where for one in found) for name in operations]
+        axes.barh(operations, numbers, left=left, color=colour, label=said[where])
+        left += numbers
+    bad = sum(bool(one.problems) for one in found)
+    axes.set_title(f"{len(found)} processes killed with kill -9: {bad or 'no'} problems after reopening", loc="left")
+    axes.set_xlabel("kills")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
+    figure.savefig(file, dpi=120)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instants", type=int, default=50, help="random instants in each operation")
@@ -123,12 +149,13 @@ def main() -> int:
                     )
             shutil.rmtree(Path(folder) / str(number))
     show(found)
+    OUT.mkdir(exist_ok=True)
+    draw(found, OUT / "store_crash.png" if given.only else Path("docs/images/crashes.png"))
     missed = set(NAMES) - {one.at for one in found}
     bad = sum(bool(one.problems) for one in found)
     replays = sum(one.replays for one in found)
     print(f"{len(found)} kills, {bad} with problems; {replays:,} acknowledged requests replayed on the way")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    OUT.mkdir(exist_ok=True)
     result: dict[str, Any] = {"commit": commit, "seed": given.seed, "kills": [asdict(one) for one in found]}
     (OUT / "store_crash.json").write_text(json.dumps(result, indent=1))
     if missed and not given.only:
