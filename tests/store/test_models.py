@@ -623,8 +623,7 @@ def stop_at(name, error=KeyboardInterrupt):
     failpoints.hook = hook
 
 
-@pytest.mark.parametrize("reopened", [False, True], ids=["goes on", "reopened"])
-@pytest.mark.parametrize("name", ["shuffled", "subjects"])
+@pytest.mark.parametrize(("name", "reopened"), [("shuffled", False), ("subjects", True)], ids=["goes on", "reopened"])
 @pytest.mark.parametrize("point", POINTS)
 def test_what_was_interrupted_is_finished_with_the_same_coins(tmp_path, coins, point, name, reopened):
     case = CASES[name]
