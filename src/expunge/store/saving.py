@@ -103,9 +103,14 @@ def copy_key(source: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a SQLite file and what belongs to it."""
+    """Remove a SQLite file and what belongs to it, if there is one."""
     for ending in ("", "-wal", "-shm", "-journal"):
-        beside(path, ending).unlink(missing_ok=True)
+        try:
+            os.unlink(f"{path}{ending}")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{path}{ending}: cannot be removed ({error.strerror}); remove it.") from error
 
 
 def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
