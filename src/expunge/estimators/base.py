@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator, Set, Sized
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
@@ -134,12 +134,12 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
             check_positive("expected_records", expected_records, whole=True)
         with self._keeper.lock, self._as_it_was():
             self._keeper.catch_up(self._publish)  # another thread may have been interrupted meanwhile
-            request = (self._keeper.begun or 0) + 1
+            coins, request = self._coins(), (self._keeper.begun or 0) + 1
             records = self._records.copy()
             before = self.plan_
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
             self._check_replan(before, records)
-            with randomness(self.random_state, request) as rng:
+            with coins as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
             if isinstance(self._keeper, DurableKeeper):
                 self._keeper.rewrite(self.plan_, records, transcript, transcript.model(self.plan_.learner))
@@ -207,7 +207,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
         """
         self._check_fitted()
-        with self._keeper.lock, randomness(self.random_state, (self._keeper.begun or 0) + 1) as rng:
+        with self._keeper.lock, self._coins() as rng:
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 self._keeper.catch_up(self._publish)
                 try:
@@ -299,6 +299,17 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         """Raise if there is no fit; else finish what was interrupted."""
         self._check_fitted()
         self._keeper.catch_up(self._publish)
+
+    def _coins(self) -> AbstractContextManager[np.random.Generator]:
+        """Return the randomness of the next request; a fixed one must never be used for two."""
+        if isinstance(self.random_state, (int, np.integer)) and self._keeper.begun is None:
+            error = BadPlan(
+                f"random_state={self.random_state!r}: this model was not fitted with it, or lives in a file, and does "
+                "not count its requests: all would have the same coins. Set it to None."
+            )
+            error.refused = True
+            raise error
+        return randomness(self.random_state, (self._keeper.begun or 0) + 1)
 
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)

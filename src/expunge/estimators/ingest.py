@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from expunge.engine import learn
-from expunge.errors import BadPlan, BadRecords, NotAStore, warn_caller
+from expunge.errors import BadPlan, BadRecords, warn_caller
 from expunge.estimators.base import ForgettingModel
 from expunge.estimators.opening import open
 from expunge.estimators.randomness import randomness
@@ -24,7 +24,7 @@ from expunge.schedules import Assignment
 from expunge.store.file import WAIT, StoreFile, beside
 from expunge.store.parts import Layout
 from expunge.store.records import Inventory, StoredRecords, index_records
-from expunge.store.saving import as_path, begin_store, new_store, page_for
+from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for
 from expunge.store.shelves import StoredShelves
 from expunge.store.sources import Block, Source, blocks_of
 from expunge.store.spool import Spool
@@ -71,8 +71,7 @@ def ingest(
     path = as_path(path)
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
-    if not path.parent.is_dir():
-        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
+    check_new(path)
     model = clone(model)
     if getattr(model, "classes", ()) is None:
         raise BadPlan("classes: declare all of them; a block of records may not have some.")

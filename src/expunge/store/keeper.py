@@ -275,8 +275,6 @@ class DurableKeeper(Keeper):
                 rng = waiting.generator()
                 self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
             elif self._log:
-                remove(beside(self.path, "-new"))  # which was being written when a process died
-                rmtree(beside(self.path, "-spool"), ignore_errors=True)
                 self.empty_log()
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
@@ -352,7 +350,9 @@ class DurableKeeper(Keeper):
         return state
 
     def empty_log(self) -> None:
-        """Leave nothing in the log."""
+        """Leave nothing in the log, nor in what a process that died was writing."""
+        remove(beside(self.path, "-new"))
+        rmtree(beside(self.path, "-spool"), ignore_errors=True)
         self._file.truncate_log()
         self._log = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.errors import BusyStore, CorruptStore, NotAStore, StoreError
+from expunge.errors import BusyStore, CorruptStore, StoreError
 from expunge.records import Delete
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, beside
@@ -20,7 +20,7 @@ from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import load_key
 from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
 from expunge.store.records import StoredRecords
-from expunge.store.saving import as_path, copy_key, remove, rename
+from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
 from expunge.store.state import Pending, State, read_description, read_state, write_state
 from expunge.types import AnyArray
 
@@ -52,10 +52,7 @@ def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = No
     Keep backups no longer than you may: they have the records that are erased later. `restore` erases these again.
     """
     path, to = as_path(path), as_path(to)
-    if to.exists():
-        raise StoreError(f"{to}: is already there; give another path, or remove the file.")
-    if not to.parent.is_dir():
-        raise NotAStore(f"{to}: there is no folder {to.parent}; make it first.")
+    check_new(to)
     new = beside(to, "-new")
     keeper = DurableKeeper(path, loss=loss, wait=wait)
     try:
@@ -100,10 +97,9 @@ def restore(
     would be a bias.
     """
     source, target = as_path(backup), as_path(path)
+    check_folder(target)
     new = beside(target, "-new")
     lock = WriterLock(target, wait)
-    if not target.parent.is_dir():
-        raise NotAStore(f"{target}: there is no folder {target.parent}; make it first.")
     lock.acquire()
     try:
         said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)

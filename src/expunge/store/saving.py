@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -38,25 +39,40 @@ def page_for(block: int) -> int:
 
 
 def as_path(path: str | PathLike[str]) -> Path:
-    """Return a path, or say that it is none."""
+    """Return where a file really is, or say that it is no path: links to one file must not lead to several locks."""
     if not isinstance(path, (str, PathLike)):
         raise NotAStore(f"path: expected the path of a file, got {type(path).__name__}.")
+    found, mode = Path(), 0
     try:
-        os.lstat(path)
+        found = Path(os.path.realpath(path))
+        mode = os.stat(found).st_mode
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass
     except (OSError, ValueError) as error:
         raise NotAStore(f"path: {os.fspath(path)!r} cannot be the path of a file ({error}).") from error
-    return Path(path)
+    if mode and not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "no file"
+        raise NotAStore(f"{found}: this is {what}; give the path of a file.")
+    return found
+
+
+def check_new(path: Path) -> None:
+    """Raise if a file is there already, or cannot be made."""
+    if path.exists():
+        raise StoreError(f"{path}: is already there; give another path, or remove the file.")
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise if a file has no folder to lie in."""
+    if not path.parent.is_dir():
+        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
 
 
 @contextmanager
 def new_store(path: Path, page: int) -> Iterator[StoreFile]:
     """Give a file to write a store into; it gets its name when it is whole, and is gone if it never is."""
-    if path.exists():
-        raise StoreError(f"{path}: is already there; give another path, or remove the file.")
-    if not path.parent.is_dir():
-        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
+    check_new(path)
     new = beside(path, "-new")
     remove(new)
     try:
@@ -103,9 +119,14 @@ def copy_key(source: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a SQLite file and what belongs to it."""
+    """Remove a SQLite file and what belongs to it, if there is one."""
     for ending in ("", "-wal", "-shm", "-journal"):
-        beside(path, ending).unlink(missing_ok=True)
+        try:
+            os.unlink(f"{path}{ending}")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{path}{ending}: cannot be removed ({error.strerror}); remove it.") from error
 
 
 def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
