@@ -1,20 +1,15 @@
 """What may happen around a store: others that die, links, files that are put in its place, settings that change."""
 
 import os
-import sqlite3
-import threading
-import warnings
 
 import numpy as np
 import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import BadPlan, BusyStore, CorruptStore, FullStore, NotAStore, SeedWarning, StoreError
-from expunge.store import failpoints, scan
+from expunge.errors import BadPlan, BusyStore, NotAStore
+from expunge.store import scan
 from expunge.store.file import beside
-from expunge.store.keeper import DurableKeeper
-from expunge.store.keys import make_key
 
 rng = np.random.default_rng(12)
 N = 120
@@ -43,7 +38,7 @@ def test_a_number_for_a_seed_is_refused_where_requests_are_not_counted(path):
         for model in (memory, stored):
             model.set_params(random_state=7)
             for ask in (lambda: model.unlearn([5]), model.replan):  # noqa: B023
-                with pytest.raises(BadPlan, match="random_state=7: .* same coins") as caught:
+                with pytest.raises(BadPlan, match=r"random_state=7: .* same coins") as caught:
                     ask()
                 assert caught.value.refused
             assert model.n_records_ == N

@@ -176,6 +176,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         Its ``columns`` are those of `insert`; those of the result are arrays, encoded. Nothing is changed.
         """
         self._check_fitted()
+        try:
+            return self._prepared(request)
+        except ExpungeError as error:
+            error.refused = True
+            raise
+
+    def _prepared(self, request: Request) -> Request:
         match request:
             case Delete():
                 self._check_named(request)

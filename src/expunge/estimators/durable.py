@@ -13,7 +13,7 @@ from expunge.errors import BadPlan, CorruptStore, SeedWarning, StoreError, warn_
 from expunge.store.codec import UNREADABLE, pack, unpack
 from expunge.store.keeper import DurableKeeper
 from expunge.store.maintenance import compact_kept
-from expunge.store.receipts import Receipt, ReceiptsCheck, check_receipts, export, find
+from expunge.store.receipts import ReceiptsCheck, check_receipts, export, find
 from expunge.store.saving import as_path, save
 from expunge.store.state import KNOWN, PROJECTION, Description
 
@@ -102,11 +102,9 @@ class Storable:
 
     def export_receipts(self, *, ids: Any = None, subjects: Any = None) -> dict[str, Any]:
         """Return all receipts, as can be written to JSON and filed; or those that name certain ids or subjects."""
-        self._need_fit()  # type: ignore[attr-defined]
+        self._check_fitted()  # type: ignore[attr-defined]
         keeper = self._store
-        with keeper.lock:
-            receipts = [Receipt.from_json(text) for text in keeper.file.texts("receipts")]
-            state = keeper.state
+        state, receipts = keeper.receipts()
         if ids is not None or subjects is not None:
             receipts = find(receipts, keeper.key, ids=ids, subjects=subjects)
         public_key = None if keeper.signer is None else keeper.signer.public_key

@@ -146,7 +146,7 @@ def _fit(
     keys = () if assignment.keys is None else (assignment.keys[:0],)
     layout = Layout.of((*encoder.types, *_none(spool, width, has_subjects), *keys), width, encoder.kept)
     page = page_for(count * encoder.row_bytes // max(1, len(assignment.lengths)))
-    with new_store(path, page) as file:
+    with new_store(path, page) as (file, key):
         pieces = spool.by_place(assignment.order, assignment.lengths, convert=encoder)
         hashed = _lay(file, layout, _with_keys(pieces, assignment), has_subjects, count, show)
         buckets = index_records(file, *hashed, assignment.lengths)
@@ -159,7 +159,7 @@ def _fit(
             model.feature_names_in_ = np.array(names, dtype=object)
         store_transcript(file, transcript)
         begin_store(file, model._description(), model._packed_projection(), transcript.model(learner))
-        write_state(file, first_state(inventory))
+        write_state(file, first_state(inventory, key))
     encoder.report()
     model._report_seed()
     model._report_size(count)

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import stat
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,8 +34,13 @@ FORMAT = 1
 """The version of the layout that this library writes."""
 APPLICATION = 0x45585047
 """What marks a SQLite file as a store ("EXPG")."""
+ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-new", "-spool")
+"""What the names of files that belong to a store end in."""
 WAIT = 10.0
 """How many seconds to wait for another writer, if the user does not say."""
+
+PAUSE = 0.001
+"""How many seconds to wait before trying again."""
 
 Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
 TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
@@ -148,7 +154,9 @@ class StoreFile:
         try:
             status = os.stat(path)  # to open the file and close it would drop the locks of other connections
         except (FileNotFoundError, NotADirectoryError):
-            raise NotAStore(f"{path}: there is no such file; write one with model.save(path).") from None
+            left = beside(path, "-spool")
+            more = f" An ingest was interrupted and left {left}: do it again, or remove that." if left.exists() else ""
+            raise NotAStore(f"{path}: there is no such file; write one with model.save(path).{more}") from None
         except PermissionError as error:
             raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
         if stat.S_ISDIR(status.st_mode):
@@ -223,6 +231,14 @@ class StoreFile:
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def is_replaced(self) -> bool:
+        """Say whether the file was removed, or another put in its place, since it was opened."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return True
+        return self._held != (status.st_dev, status.st_ino)
 
     def close(self) -> None:
         """Close the connection."""
@@ -419,19 +435,26 @@ class WriterLock:
         name = beside(self.path, "-lock")
         try:
             if self._connection is None:
-                self._connection = sqlite3.connect(
-                    name, isolation_level=None, timeout=self.wait, check_same_thread=False
-                )
+                self._connection = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
                 self._connection.execute("PRAGMA journal_mode=OFF")
-            if not self._connection.in_transaction:  # as it may be after an interruption
-                self._connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
+            self._try_until(self._connection, time.monotonic() + self.wait)
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise BusyStore(
-                    f"{self.path}: another process has been writing for {self.wait:g} s. Try again when it is done, or "
-                    "give a longer wait= when opening."
+                    f"{self.path}: others have been writing for {self.wait:g} s. Try again when they are done, or give "
+                    "a longer wait= when opening."
                 ) from error
             raise ReadOnlyStore(f"{name}: cannot be locked ({error}); check the folder's permissions.") from error
+
+    def _try_until(self, connection: sqlite3.Connection, late: float) -> None:
+        """Try often: SQLite would wait longer and longer, and one who writes all the time leaves short gaps."""
+        while not connection.in_transaction:  # as it may be after an interruption
+            try:
+                connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
+                    raise
+                time.sleep(PAUSE)
 
     def release(self) -> None:
         """Let others write."""

@@ -45,6 +45,7 @@ from expunge.store.state import (
     Pending,
     State,
     advanced,
+    check_key,
     plan_digest,
     read_description,
     read_state,
@@ -152,11 +153,12 @@ class DurableKeeper(Keeper):
             raise StoreError(f"{self.path}: this model was closed; open it again.")
         if os.getpid() != self._process:
             raise StoreError(f"{self.path}: this model was opened by another process; open it in this one.")
+        if self._file.is_replaced():
+            raise StoreError(f"{self.path}: the file was removed, or another was put in its place; open it again.")
 
     def look(self, publish: Callable[[], None]) -> None:
         """Publish the newest state, if another process has written one; requests under way do not hold this up."""
-        if os.getpid() != self._process or not self._finalizer.alive:
-            return
+        self.check_open()
         with self._looking:
             if self._reader.changes != self._seen:
                 self._look(publish)
@@ -168,7 +170,9 @@ class DurableKeeper(Keeper):
             now = self._reader.text("about", STATE)
             new = now is None or now != self._shown
             if new:
-                self._count = read_state(self._reader).inventory.count
+                state = read_state(self._reader)
+                check_key(self.path, self._key, state)
+                self._count = state.inventory.count
                 text = self._reader.text("about", DESCRIPTION)
                 if self._text is None or text != self._text:
                     self.description = read_description(self._reader, self._strangers)
@@ -238,8 +242,7 @@ class DurableKeeper(Keeper):
 
     def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
-        if self.read_only:
-            raise ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
+        self.refuse_read_only()
         with self.lock:
             self.catch_up(publish)
             coins = rng.bit_generator.state
@@ -251,6 +254,11 @@ class DurableKeeper(Keeper):
                 error.refused = True
                 raise
             return self._complete(pending, edit, rng, publish)
+
+    def refuse_read_only(self) -> None:
+        """Raise if the model can only be looked at."""
+        if self.read_only:
+            raise ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
 
     def _record(self, pending: Pending) -> None:
         """Make a request durable, with its coins."""
@@ -358,6 +366,7 @@ class DurableKeeper(Keeper):
 
     def rewrite(self, plan: Any, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
         """Put a fresh fit in the place of everything, at once."""
+        self.refuse_read_only()
         with self.lock:
             before, self._state, self._log = self.state, None, True
             with self._file.transaction():
@@ -400,6 +409,12 @@ class DurableKeeper(Keeper):
             self._state = None
             self.refresh()
             return verify(self.learner, self.records, self.transcript, tolerance=tolerance)
+
+    def receipts(self) -> tuple[State, list[Receipt]]:
+        """Return the state and its receipts; requests under way do not hold this up."""
+        self.check_open()
+        with self._looking, self._reader.reading():
+            return read_state(self._reader), [Receipt.from_json(text) for text in self._reader.texts("receipts")]
 
     def array(self, number: int) -> bytes:
         """Return an array that never changes."""

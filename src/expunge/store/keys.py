@@ -5,6 +5,7 @@ Each lies in a file of its own; one that others can read is refused.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -50,7 +51,10 @@ def make_key(path: FilePath, key: bytes | None = None) -> bytes:
 
 def load_key(path: FilePath) -> bytes:
     """Return the key that `make_key` wrote, if nobody but its owner can read it."""
-    remedy = "give the path of the store's key, or take it from a backup"
+    remedy = (
+        "take it from a backup. If it is lost, nobody can be found in receipts any more: open the store with read_only "
+        "and save() it to another path, which begins new ones"
+    )
     data, mode = _read(path, remedy)
     _refuse_open(path, mode)
     text = data.strip().decode("ascii", "replace")
@@ -60,6 +64,11 @@ def load_key(path: FilePath) -> bytes:
             f"{remedy}."
         )
     return bytes.fromhex(text)
+
+
+def fingerprint(key: bytes) -> str:
+    """Return what tells a key from others, and nothing else of it."""
+    return hashlib.blake2b(key, digest_size=8, person=b"fingerprint").hexdigest()
 
 
 # --- signing ------------------------------------------------------------------------------------------

@@ -21,12 +21,13 @@ from expunge.store.keys import load_key
 from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
-from expunge.store.state import Pending, State, read_description, read_state, write_state
+from expunge.store.state import Pending, State, check_key, read_description, read_state, write_state
 from expunge.types import AnyArray
 
 
 def compact_kept(keeper: DurableKeeper) -> None:
     """Rewrite the file of a store in canonical order."""
+    keeper.refuse_read_only()
     new = beside(keeper.path, "-new")
     with keeper.lock:
         keeper.reindex()
@@ -180,6 +181,7 @@ def _prepare(
     try:
         state = read_state(file)
         receipts = [Receipt.from_json(json.dumps(one)) for one in said["receipts"]]
+        check_key(source, key, state)
         _check_descent(source, state, said, receipts)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,8 +15,8 @@ from expunge.errors import NotAStore, StoreError
 from expunge.learner import Transcript
 from expunge.memory import MemoryRecords
 from expunge.store import failpoints
-from expunge.store.file import StoreFile, beside
-from expunge.store.keys import load_key, make_key
+from expunge.store.file import ENDINGS, StoreFile, beside
+from expunge.store.keys import KEY_BYTES, load_key, make_key
 from expunge.store.records import store_records
 from expunge.store.state import (
     DESCRIPTION,
@@ -57,7 +58,10 @@ def as_path(path: str | PathLike[str]) -> Path:
 
 
 def check_new(path: Path) -> None:
-    """Raise if a file is there already, or cannot be made."""
+    """Raise if a file is there already, cannot be made, or would be taken for one that belongs to another."""
+    for ending in ENDINGS:
+        if path.name.endswith(ending):
+            raise StoreError(f"{path}: names in {ending} are for files that belong to a store; give another path.")
     if path.exists():
         raise StoreError(f"{path}: is already there; give another path, or remove the file.")
     check_folder(path)
@@ -70,27 +74,28 @@ def check_folder(path: Path) -> None:
 
 
 @contextmanager
-def new_store(path: Path, page: int) -> Iterator[StoreFile]:
-    """Give a file to write a store into; it gets its name when it is whole, and is gone if it never is."""
+def new_store(path: Path, page: int) -> Iterator[tuple[StoreFile, bytes]]:
+    """Give a file to write a store into, and its key; the file gets its name when it is whole.
+
+    If it never is, nothing is left.
+    """
     check_new(path)
-    new = beside(path, "-new")
+    new, key_file = beside(path, "-new"), beside(path, "-key")
     remove(new)
+    key = load_key(key_file) if key_file.exists() else secrets.token_bytes(KEY_BYTES)
     try:
         file = StoreFile.create(new, page)
-    except BaseException:
-        remove(new)
-        raise
-    try:
-        with file.transaction():
-            yield file
-        file.close()
+        try:
+            with file.transaction():
+                yield file, key
+        finally:
+            file.close()
         failpoints.reach("save: written")
-        if not beside(path, "-key").exists():
-            make_key(beside(path, "-key"))
+        if not key_file.exists():
+            make_key(key_file, key)
         rename(new, path)
         failpoints.reach("save: renamed")
     except BaseException:
-        file.close()
         remove(new)
         raise
 
@@ -102,6 +107,7 @@ def rename(new: Path, path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    os.chmod(new, 0o600)  # it has people's records
     os.replace(new, path)
     with suppress(OSError):  # not every system lets folders be synced
         folder = os.open(path.parent, os.O_RDONLY)
@@ -148,10 +154,10 @@ def save(
     """Write a model into a new store."""
     places = max(1, len(records.shelves.lengths))
     bytes_a_record = sum(_bytes(column) for column in records.model)
-    with new_store(path, page_for(records.count * bytes_a_record // places)) as file:
+    with new_store(path, page_for(records.count * bytes_a_record // places)) as (file, key):
         begin_store(file, description, projection, model)
         store_transcript(file, transcript)
-        write_state(file, first_state(store_records(file, records)))
+        write_state(file, first_state(store_records(file, records), key))
 
 
 def _bytes(column: Any) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from glob import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 
 from expunge.errors import BadRecords, NotAStore
 from expunge.store import descriptors
+from expunge.store.file import ENDINGS, beside
 from expunge.store.saving import as_path
 from expunge.types import AnyArray
 
@@ -53,17 +53,26 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
     (1, [])
     """
     path = as_path(path)
+    if isinstance(patterns, (str, bytes)):
+        raise BadRecords(f"patterns: give a list of them, such as [{patterns!r}].")
     if not path.exists():
         raise NotAStore(f"{path}: there is no such file; give the path of a store.")
     forms = [(number, form) for number, pattern in enumerate(patterns) for form in _forms(number, pattern)]
     found: set[Finding] = set()
     page = 4096
-    for file in sorted(path.parent.glob(escape(path.name) + "*")):
+    for file in _files_of(path):
         if file.is_file() and file.stat().st_size:
             with _opened(file, path) as content:
                 page = _page_size(content) if file == path else page
                 found.update(_scan_content(file, content, forms, page))
     return sorted(found)
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return all files that may belong to a store."""
+    endings = ["", *ENDINGS, *(first + second for first in ("-new", "-key") for second in ENDINGS)]
+    files = [beside(path, ending) for ending in endings]
+    return files + sorted(beside(path, "-spool").glob("*"))
 
 
 @contextmanager

@@ -333,7 +333,8 @@ def _pandas(frame: Any) -> _Table:
         columns = [names.index(name) for name in roles.columns]
         for start in range(0, len(frame), rows):
             part = frame.iloc[start : start + rows, columns]
-            yield _arrow().RecordBatch.from_pandas(part, preserve_index=False)
+            table = _arrow().Table.from_pandas(part, preserve_index=False)  # which may have columns in chunks
+            yield from table.combine_chunks().to_batches()
 
     return _Table(names, len(frame), batches)
 

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from expunge import losses
 from expunge.clustering import ClusterPlan
 from expunge.columns import csr, is_sparse
-from expunge.errors import BadPlan, CorruptStore
+from expunge.errors import BadPlan, CorruptStore, StoreError
 from expunge.extents import Extent
 from expunge.intake import as_ids
 from expunge.learner import Learner, Transcript
@@ -23,6 +24,7 @@ from expunge.planning import Plan
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
+from expunge.store.keys import fingerprint
 from expunge.store.parts import ColumnType, Layout
 from expunge.store.receipts import genesis
 from expunge.store.records import Inventory, StoredRecords
@@ -56,13 +58,15 @@ class State:
     receipts: int
     head: str
     """The hash of the last receipt; with none, `genesis` of the store."""
+    key: str
+    """The fingerprint of the key that receipts name people with."""
     inventory: Inventory
 
 
-def first_state(inventory: Inventory) -> State:
+def first_state(inventory: Inventory, key: bytes) -> State:
     """Return the state of a new store, which has a name of its own."""
     store = uuid.uuid4().hex
-    return State(store, 0, 0, genesis(store), inventory)
+    return State(store, 0, 0, genesis(store), fingerprint(key), inventory)
 
 
 KNOWN = Registry(
@@ -99,6 +103,12 @@ def _read(file: StoreFile, number: int, kind: type, strangers: Mapping[str, Any]
     if not isinstance(value, kind):
         raise CorruptStore(f"{file.path}: about, row {number} is of another kind; restore a backup.")
     return value
+
+
+def check_key(path: Path, key: bytes, state: State) -> None:
+    """Raise if a key, unless there is none, is not that of a store."""
+    if key and fingerprint(key) != state.key:
+        raise StoreError(f"{path}: its key file has the key of another store; put the right one back, from a backup.")
 
 
 def write_state(file: StoreFile, state: State) -> None:
