@@ -156,6 +156,11 @@ class StoreFile:
         if not os.access(path, os.R_OK):
             raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
 
+    def check_place(self) -> None:
+        """Raise if the file was taken away, or another was put in its place: what is written would be lost."""
+        if not descriptors.is_at(self._held, self.path):
+            raise StoreError(f"{self.path}: the file was moved, removed or replaced; open the model again.")
+
     def _connect(self) -> sqlite3.Connection:
         path, log = self.path, beside(self.path, "-wal")
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)

@@ -179,6 +179,7 @@ class DurableKeeper(Keeper):
 
     def refresh(self) -> None:
         """Make ready for a request: read what others have changed, or what was rolled back."""
+        self._file.check_place()
         changes = self._file.changes
         if self._state is not None and changes == self._known:
             return
