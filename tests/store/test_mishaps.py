@@ -93,3 +93,55 @@ def test_what_is_no_file_is_refused_by_name_and_nothing_hangs(where, path, tmp_p
         with pytest.raises(NotAStore):
             ask()
     assert set(tmp_path.parent.rglob("*")) - before <= {beside(path, "-lock")}
+
+
+def test_nothing_is_written_into_a_file_that_was_put_aside(path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        expunge.store.restore(tmp_path / "backup", path)
+        with pytest.raises(StoreError, match="moved, removed or replaced; open the model again"):
+            model.unlearn([5])
+    with expunge.open(path) as model:
+        model.unlearn([5])
+        path.unlink()
+        with pytest.raises(StoreError, match="moved, removed or replaced"):
+            model.unlearn([6])
+
+
+def test_of_a_request_that_found_no_room_nothing_stays_in_the_log(path):
+    ids = rng.integers(2**60, size=5000)
+    with expunge.open(path) as model:
+        file = model._keeper.file
+        file._connection.execute("PRAGMA cache_size=10")  # so that it is written before all is known
+        file._connection.execute(f"PRAGMA max_page_count={file._pragma('page_count') + 100}")
+        with pytest.raises(FullStore) as caught:
+            model.insert(np.tile(X[:50], (100, 1)), np.tile(Y[:50], 100), ids=ids)
+        assert caught.value.refused
+        assert scan(path, ids[:1000].tolist()) == []
+        assert beside(path, "-wal").stat().st_size == 0
+
+
+def test_the_log_is_emptied_though_the_new_state_cannot_be_shown(path, monkeypatch):
+    with expunge.open(path) as model:
+        monkeypatch.setattr(model, "_publish", lambda: 1 / 0)
+        monkeypatch.setattr(DurableKeeper, "_show", lambda keeper, *new: new[-1]())
+        with pytest.raises(ZeroDivisionError):
+            model.unlearn([5])
+        assert scan(path, [X[5]]) == []
+
+
+def test_to_close_waits_for_a_request_of_another_thread(path):
+    model, begun, outcomes = expunge.open(path), threading.Event(), []
+
+    def hook(name):
+        if name == "request: decided":
+            begun.set()
+            threading.Event().wait(0.05)
+
+    failpoints.hook = hook
+    thread = threading.Thread(target=lambda: outcomes.append(model.unlearn([5])))
+    thread.start()
+    begun.wait()
+    model.close()
+    thread.join()
+    assert outcomes[0].removed == 1

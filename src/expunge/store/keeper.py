@@ -62,43 +62,42 @@ class _Exclusive:
 
     def __init__(self, keeper: DurableKeeper) -> None:
         self._keeper = weakref.proxy(keeper)
-        self._threads = threading.RLock()
-        self._file = WriterLock(keeper.path, keeper.wait)
+        self.threads = threading.RLock()
+        self.file = WriterLock(keeper.path, keeper.wait)
         self._depth = 0
 
     def __enter__(self) -> None:
-        self._threads.acquire()
+        self.threads.acquire()
         try:
             if self._depth == 0:
                 self._keeper.check_open()
                 self._enter()
             self._depth += 1
         except BaseException:
-            self._threads.release()
+            self.threads.release()
             raise
 
     def _enter(self) -> None:
         try:
-            self._file.acquire()
+            self.file.acquire()
         except ReadOnlyStore:
             if not self._keeper.read_only:
                 raise
         try:
             self._keeper.refresh()
         except BaseException:
-            self._file.release()
+            self.file.release()
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._file.release()
-        self._threads.release()
-
-    def close(self) -> None:
-        self._file.close()
+        try:
+            self._depth -= 1
+            if self._depth == 0:
+                self.file.release()
+        finally:
+            self.threads.release()
 
 
 class DurableKeeper(Keeper):
@@ -123,8 +122,9 @@ class DurableKeeper(Keeper):
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
-        self._finalizer = weakref.finalize(  # who can write is closed last, and tidies up
-            self, _close, self._process, self._reader, self._file
+        self.lock: Any = _Exclusive(self)
+        self._finalizer = weakref.finalize(  # who can write is closed after who reads, and tidies up
+            self, _close, self._process, self._reader, self._file, self.lock.file
         )
         self._looking = threading.RLock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
@@ -134,7 +134,6 @@ class DurableKeeper(Keeper):
         self._shown: str | None = None  # the state that is published
         self._text: str | None = None  # the description that was read
         self._log = not read_only
-        self.lock: Any = _Exclusive(self)
         with self._looking:
             self._look(lambda: None)
 
@@ -155,10 +154,10 @@ class DurableKeeper(Keeper):
 
     def look(self, publish: Callable[[], None]) -> None:
         """Publish the newest state, if another process has written one; requests under way do not hold this up."""
-        if os.getpid() != self._process or not self._finalizer.alive:
+        if os.getpid() != self._process:
             return
         with self._looking:
-            if self._reader.changes != self._seen:
+            if self._finalizer.alive and self._reader.changes != self._seen:
                 self._look(publish)
 
     def _look(self, publish: Callable[[], None]) -> None:
@@ -257,8 +256,14 @@ class DurableKeeper(Keeper):
         """Make a request durable, with its coins."""
         self._asked[pending.request] = pending.number, self.state.receipts + 1
         failpoints.reach("request: recording")
-        with self._file.transaction():
-            self._file.put("pending", 0, pending.to_bytes())
+        self._log = True
+        try:
+            with self._file.transaction():
+                self._file.put("pending", 0, pending.to_bytes())
+        except StoreError:
+            with suppress(StoreError):
+                self.empty_log()  # a part of it may be there
+            raise
         failpoints.reach("request: recorded")
 
     def _waiting(self) -> Pending | None:
@@ -298,8 +303,10 @@ class DurableKeeper(Keeper):
             raise
         self._state = state
         failpoints.reach("request: committed")
-        self._show(state, vector, publish)
-        self.empty_log()
+        try:
+            self._show(state, vector, publish)
+        finally:
+            self.empty_log()
         failpoints.reach("request: done")
         return change.outcome
 
@@ -418,12 +425,13 @@ class DurableKeeper(Keeper):
         return self._key or load_key(beside(self.path, "-key"))
 
     def close(self) -> None:
-        """Close the file."""
-        self._finalizer()
-        self.lock.close()
+        """Close the file, once no other thread is using it."""
+        if os.getpid() == self._process:
+            with self.lock.threads, self._looking:
+                self._finalizer()
 
 
-def _close(process: int, *files: StoreFile) -> None:
+def _close(process: int, *files: StoreFile | WriterLock) -> None:
     if os.getpid() == process:  # the files of a process that was forked are its parent's
         for file in files:
             file.close()
