@@ -145,3 +145,12 @@ def test_to_close_waits_for_a_request_of_another_thread(path):
     model.close()
     thread.join()
     assert outcomes[0].removed == 1
+
+
+def test_parameters_that_a_new_plan_was_made_with_are_kept(path):
+    with expunge.open(path) as model:
+        model.set_params(rho=0.9).replan()
+    with expunge.open(path) as model:
+        assert model.rho == model.plan_.rho == 0.9
+        model.replan()
+        assert model.plan_.rho == 0.9

@@ -42,6 +42,7 @@ from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
     STATE,
+    Description,
     Pending,
     State,
     advanced,
@@ -364,12 +365,13 @@ class DurableKeeper(Keeper):
         self._file.truncate_log()
         self._log = False
 
-    def rewrite(self, plan: Any, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
+    def rewrite(
+        self, description: Description, records: MemoryRecords, transcript: Transcript, model: Array
+    ) -> None:
         """Put a fresh fit in the place of everything, at once."""
         with self.lock:
             before, self._state, self._log = self.state, None, True
             with self._file.transaction():
-                description = replace(read_description(self._file, self._strangers), plan=plan)
                 self._file.put_text("about", DESCRIPTION, KNOWN.write(description))
                 self._file.drop("blocks", 0)
                 inventory = store_records(self._file, records)
