@@ -154,3 +154,17 @@ def test_parameters_that_a_new_plan_was_made_with_are_kept(path):
         assert model.rho == model.plan_.rho == 0.9
         model.replan()
         assert model.plan_.rho == 0.9
+
+
+def test_what_is_saved_is_one_whole_state_though_others_write(path, tmp_path, monkeypatch):
+    with expunge.open(path) as model, expunge.open(path) as other:
+
+        def write(_):
+            other.set_params(rho=0.9).replan()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(expunge.LogisticRegression, "_report_seed", write)  # after save() has looked
+            model.save(tmp_path / "saved")
+    with expunge.open(tmp_path / "saved") as saved:
+        assert saved.plan_.rho == 0.9
+        assert saved.verify().ok
