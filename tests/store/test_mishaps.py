@@ -168,3 +168,17 @@ def test_what_is_saved_is_one_whole_state_though_others_write(path, tmp_path, mo
     with expunge.open(tmp_path / "saved") as saved:
         assert saved.plan_.rho == 0.9
         assert saved.verify().ok
+
+
+def test_a_backup_is_not_brought_up_to_date_by_a_key_of_another_store(path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        model.unlearn([5])
+        receipts = model.export_receipts()
+    for file in (path, beside(path, "-key")):
+        file.unlink()
+    make_key(beside(path, "-key"))
+    with pytest.raises(StoreError, match="model-key: another key than .*backup-key"):
+        expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
+    beside(path, "-key").unlink()
+    assert expunge.store.restore(tmp_path / "backup", path, receipts=receipts).erased == 1

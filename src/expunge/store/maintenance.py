@@ -103,8 +103,7 @@ def restore(
     lock.acquire()
     try:
         said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)
-        key_file = next((beside(one, "-key") for one in (target, source) if beside(one, "-key").exists()), None)
-        key = load_key(key_file or beside(target, "-key"))
+        key = _key_of(target, source)
         _copy(source, new)
         strangers = {} if loss is None else {type(loss).__name__: loss}
         restored = _prepare(new, source, said, waiting, key, strangers)
@@ -127,6 +126,15 @@ def restore(
     finally:
         keeper.close()
     return restored
+
+
+def _key_of(target: Path, source: Path) -> bytes:
+    """Return the key of a store, which its backups have too; by another nobody who was erased would be found."""
+    files = [beside(one, "-key") for one in (target, source)]
+    keys = [load_key(file) for file in files if file.exists()]
+    if len(set(keys)) > 1:
+        raise StoreError(f"{files[0]}: another key than {files[1]}; remove the one that is not this store's.")
+    return keys[0] if keys else load_key(files[0])
 
 
 def _read(receipts: Any) -> dict[str, Any]:
