@@ -182,3 +182,16 @@ def test_a_backup_is_not_brought_up_to_date_by_a_key_of_another_store(path, tmp_
         expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
     beside(path, "-key").unlink()
     assert expunge.store.restore(tmp_path / "backup", path, receipts=receipts).erased == 1
+
+
+def test_a_trigger_that_has_the_name_of_a_table_is_noticed(path):
+    trigger = "CREATE TRIGGER receipts AFTER DELETE ON pending BEGIN INSERT INTO arrays VALUES (9, old.content); END"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema=ON")
+    (table,) = connection.execute("SELECT * FROM sqlite_schema WHERE name='receipts'").fetchall()
+    connection.execute("DELETE FROM sqlite_schema WHERE name='receipts'")
+    connection.execute("INSERT INTO sqlite_schema VALUES ('trigger', 'receipts', 'pending', 0, ?)", (trigger,))
+    connection.execute("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", table)
+    connection.close()
+    with pytest.raises(CorruptStore, match="other tables"):
+        expunge.open(path)

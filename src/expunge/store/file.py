@@ -203,7 +203,7 @@ class StoreFile:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate()
-        if dict(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
+        if sorted(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != sorted(SCHEMA.items()):
             raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
 
     def _check_end(self) -> None:
