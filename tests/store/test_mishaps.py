@@ -195,3 +195,20 @@ def test_a_trigger_that_has_the_name_of_a_table_is_noticed(path):
     connection.close()
     with pytest.raises(CorruptStore, match="other tables"):
         expunge.open(path)
+
+
+@pytest.mark.parametrize("wait", ["long", None, -1, float("nan"), True])
+def test_a_wait_that_is_none_is_refused_at_once(wait, path, tmp_path):
+    for ask in (
+        lambda: expunge.open(path, wait=wait),
+        lambda: expunge.store.backup(path, tmp_path / "other", wait=wait),
+        lambda: expunge.store.restore(path, path, wait=wait),
+        lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], tmp_path / "a", wait=wait),
+    ):
+        with pytest.raises(BadPlan, match="wait="):
+            ask()
+
+
+def test_one_may_wait_for_ever(path):
+    with expunge.open(path, wait=float("inf")) as model:
+        assert model._keeper.file._pragma("busy_timeout") > 10**9

@@ -18,7 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from expunge.errors import (
+    BadPlan,
     BusyStore,
     CorruptStore,
     FullStore,
@@ -35,6 +38,8 @@ APPLICATION = 0x45585047
 """What marks a SQLite file as a store ("EXPG")."""
 WAIT = 10.0
 """How many seconds to wait for another writer, if the user does not say."""
+LONGEST_WAIT = 2.0**31 / 1000 - 1
+"""How many SQLite can wait, which counts milliseconds."""
 
 Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
 TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
@@ -61,6 +66,13 @@ _SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {
 }
 MIGRATIONS: dict[int, Any] = {}
 """For each older format, a function that brings a connection's file to the next one."""
+
+
+def as_wait(wait: Any) -> float:
+    """Return how many seconds to wait, as SQLite can; raise if it is no number of them."""
+    if isinstance(wait, bool) or not isinstance(wait, (int, float, np.number)) or not wait >= 0:
+        raise BadPlan(f"wait={wait!r}: give a number of seconds, 0 or more.")
+    return float(min(wait, LONGEST_WAIT))
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from expunge.memory import MemoryRecords
 from expunge.records import Insert, Request
 from expunge.selectors import Running
 from expunge.store import failpoints
-from expunge.store.file import WAIT, StoreFile, WriterLock, beside
+from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import Signer, load_key
 from expunge.store.receipts import Receipt, digest_names, write_receipt
 from expunge.store.records import StoredRecords, index_records, store_records
@@ -115,7 +115,7 @@ class DurableKeeper(Keeper):
     ) -> None:
         self.path = path
         self.read_only = read_only
-        self.wait = wait
+        self.wait = wait = as_wait(wait)
         self.signer = signer
         self._strangers = {} if loss is None else {type(loss).__name__: loss}
         self._process = os.getpid()

@@ -15,7 +15,7 @@ import numpy as np
 from expunge.errors import BusyStore, CorruptStore, StoreError
 from expunge.records import Delete
 from expunge.store import failpoints
-from expunge.store.file import WAIT, StoreFile, WriterLock, beside
+from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import load_key
 from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
@@ -99,7 +99,7 @@ def restore(
     source, target = as_path(backup), as_path(path)
     check_folder(target)
     new = beside(target, "-new")
-    lock = WriterLock(target, wait)
+    lock = WriterLock(target, as_wait(wait))
     lock.acquire()
     try:
         said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)
