@@ -212,3 +212,12 @@ def test_a_wait_that_is_none_is_refused_at_once(wait, path, tmp_path):
 def test_one_may_wait_for_ever(path):
     with expunge.open(path, wait=float("inf")) as model:
         assert model._keeper.file._pragma("busy_timeout") > 10**9
+
+
+def test_a_warning_that_is_an_error_leaves_no_store_behind(tmp_path):
+    wanted = expunge.LogisticRegression(classes=[False, True], random_state=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SeedWarning):
+            expunge.ingest(wanted, [(X, Y)], tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

@@ -160,9 +160,9 @@ def _fit(
         store_transcript(file, transcript)
         begin_store(file, model._description(), model._packed_projection(), transcript.model(learner))
         write_state(file, first_state(inventory))
-    encoder.report()
-    model._report_seed()
-    model._report_size(count)
+        encoder.report()  # before there is a file: a warning may be an error
+        model._report_seed()
+        model._report_size(count)
 
 
 def _none(spool: Spool, width: int, has_subjects: bool) -> Batch:
