@@ -221,3 +221,12 @@ def test_a_warning_that_is_an_error_leaves_no_store_behind(tmp_path):
         with pytest.raises(SeedWarning):
             expunge.ingest(wanted, [(X, Y)], tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("receipts", ["nowhere.json", "{not JSON", b"bytes", 17, "model"])
+def test_receipts_that_are_none_are_refused_by_name(receipts, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expunge.store.backup(path, tmp_path / "backup")
+    with pytest.raises(StoreError):
+        expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
+    assert not beside(path, "-new").exists()

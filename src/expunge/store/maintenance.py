@@ -18,7 +18,7 @@ from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import load_key
-from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
+from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export, read_exported
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
 from expunge.store.state import Pending, State, read_description, read_state, write_state
@@ -139,13 +139,11 @@ def _key_of(target: Path, source: Path) -> bytes:
 
 def _read(receipts: Any) -> dict[str, Any]:
     """Return receipts that were exported, also from a file."""
-    if isinstance(receipts, (str, PathLike)) and not str(receipts).lstrip().startswith("{"):
-        receipts = as_path(receipts).read_text("utf-8")
-    said = json.loads(receipts) if isinstance(receipts, str) else receipts
+    said = read_exported(receipts)
     check = check_receipts(said)
     if not check.ok:
         raise CorruptStore(f"receipts: {check.problems[0]}; give what export_receipts() gave last.")
-    return dict(said)
+    return said
 
 
 def _receipts_of(path: Path) -> tuple[dict[str, Any], Pending | None]:
