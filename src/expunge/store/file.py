@@ -215,7 +215,8 @@ class StoreFile:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate()
-        if sorted(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != sorted(SCHEMA.items()):
+        tables = self._connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+        if len(tables) != len(SCHEMA) or dict(tables) != SCHEMA:
             raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
 
     def _check_end(self) -> None:
