@@ -230,3 +230,21 @@ def test_receipts_that_are_none_are_refused_by_name(receipts, path, tmp_path, mo
     with pytest.raises(StoreError):
         expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
     assert not beside(path, "-new").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_copies_of_a_store_are_for_nobody_who_may_not_read_it(path, tmp_path):
+    path.chmod(0o600)
+    modes = []
+
+    def hook(name):
+        if name in ("compact: copied", "backup: copied", "restore: prepared"):
+            modes.extend(each.stat().st_mode & 0o777 for each in tmp_path.glob("*-new"))
+
+    failpoints.hook = hook
+    with expunge.open(path) as model:
+        model.compact()
+    expunge.store.backup(path, tmp_path / "backup")
+    expunge.store.restore(tmp_path / "backup", path)
+    assert modes == [0o600] * 3
+    assert path.stat().st_mode & 0o777 == (tmp_path / "backup").stat().st_mode & 0o777 == 0o600

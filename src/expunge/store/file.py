@@ -381,7 +381,12 @@ class StoreFile:
             )
 
     def copy_to(self, path: Path) -> None:
-        """Write what there is, in canonical order, into a new file."""
+        """Write what there is, in canonical order, into a new file, which nobody may read who may not read this."""
+        try:
+            mode = stat.S_IMODE(os.stat(self.path).st_mode)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
         self._run("VACUUM INTO ?", (str(path),))
 
     def replace_by(self, other: StoreFile) -> None:
