@@ -1,6 +1,7 @@
 """What may happen around a store: others that die, links, files that are put in its place, settings that change."""
 
 import os
+import shutil
 import sqlite3
 import threading
 import warnings
@@ -248,3 +249,26 @@ def test_copies_of_a_store_are_for_nobody_who_may_not_read_it(path, tmp_path):
     expunge.store.restore(tmp_path / "backup", path)
     assert modes == [0o600] * 3
     assert path.stat().st_mode & 0o777 == (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["delete", "insert"])
+def test_a_request_that_waits_keeps_its_coins_if_the_backup_is_of_the_same_state(kind, path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+
+    def hook(name):
+        if name == "request: recorded":
+            failpoints.hook = None
+            raise KeyboardInterrupt
+
+    with expunge.open(path) as model:
+        failpoints.hook = hook
+        with pytest.raises(KeyboardInterrupt):
+            model.unlearn([5]) if kind == "delete" else model.insert(X[:1], Y[:1], ids=[999])
+    shutil.copy(path, tmp_path / "twin")
+    shutil.copy(beside(path, "-key"), tmp_path / "twin-key")
+    expunge.store.restore(tmp_path / "backup", path)
+    with expunge.open(path) as restored, expunge.open(tmp_path / "twin") as twin:
+        assert (5 not in restored.ids_) if kind == "delete" else (999 in restored.ids_)
+        assert np.array_equal(restored.transcript_.sums, twin.transcript_.sums)
+        assert np.array_equal(restored.transcript_.answers, twin.transcript_.answers)
+        assert restored._records.locate(restored.ids_) == pytest.approx(twin._records.locate(twin.ids_))

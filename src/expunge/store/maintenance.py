@@ -190,13 +190,16 @@ def _prepare(
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
         ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
+        same = state.version == said["version"]  # as the store that is replaced: what waits there has its coins
         state = replace(state, version=said["version"], receipts=len(receipts), head=said["head"])
         with file.transaction():
             for number, receipt in enumerate(newer, start=len(receipts) - len(newer) + 1):
                 file.put_text("receipts", number, receipt.to_json())
             write_state(file, state)
             file.drop("pending", 0)
-            if len(ids):
+            if waiting is not None and same:
+                file.put("pending", 0, waiting.to_bytes())
+            elif len(ids):
                 coins = dict(np.random.default_rng().bit_generator.state)
                 file.put("pending", 0, Pending(Delete(ids), uuid.uuid4().hex, state.version, coins).to_bytes())
         file.truncate_log()
