@@ -129,7 +129,7 @@ def test_nothing_is_written_over(tmp_path, make):
     path = tmp_path / "model"
     make(path)
     with pytest.raises(
-        StoreError, match="model: (is already there; give another path|this is a folder; give the path)"
+        StoreError, match=r"model: (is already there; give another path|this is a folder; give the path)"
     ):
         fitted().save(path)
     assert path.is_dir() or path.read_text() == "precious"

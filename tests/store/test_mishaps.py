@@ -1,7 +1,6 @@
 """What may happen around a store: others that die, links, files that are put in its place, settings that change."""
 
 import os
-import shutil
 import sqlite3
 import threading
 import warnings
@@ -13,7 +12,7 @@ import expunge
 import expunge.store
 from expunge.errors import BadPlan, BusyStore, CorruptStore, FullStore, NotAStore, SeedWarning, StoreError
 from expunge.store import failpoints, scan
-from expunge.store.file import beside
+from expunge.store.file import StoreFile, beside
 from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import make_key
 
@@ -44,7 +43,7 @@ def test_a_number_for_a_seed_is_refused_where_requests_are_not_counted(path):
         for model in (memory, stored):
             model.set_params(random_state=7)
             for ask in (lambda: model.unlearn([5]), model.replan):  # noqa: B023
-                with pytest.raises(BadPlan, match="random_state=7: .* same coins") as caught:
+                with pytest.raises(BadPlan, match=r"random_state=7: .* same coins") as caught:
                     ask()
                 assert caught.value.refused
             assert model.n_records_ == N
@@ -179,7 +178,7 @@ def test_a_backup_is_not_brought_up_to_date_by_a_key_of_another_store(path, tmp_
     for file in (path, beside(path, "-key")):
         file.unlink()
     make_key(beside(path, "-key"))
-    with pytest.raises(StoreError, match="model-key: another key than .*backup-key"):
+    with pytest.raises(StoreError, match=r"model-key: another key than .*backup-key"):
         expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
     beside(path, "-key").unlink()
     assert expunge.store.restore(tmp_path / "backup", path, receipts=receipts).erased == 1
@@ -251,24 +250,32 @@ def test_copies_of_a_store_are_for_nobody_who_may_not_read_it(path, tmp_path):
     assert path.stat().st_mode & 0o777 == (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("kind", ["delete", "insert"])
-def test_a_request_that_waits_keeps_its_coins_if_the_backup_is_of_the_same_state(kind, path, tmp_path):
-    expunge.store.backup(path, tmp_path / "backup")
-
+def interrupt_at(point):
     def hook(name):
-        if name == "request: recorded":
+        if name == point:
             failpoints.hook = None
             raise KeyboardInterrupt
 
+    failpoints.hook = hook
+    return pytest.raises(KeyboardInterrupt)
+
+
+def what_waits(path):
+    file = StoreFile(path)
+    waiting = bytes(file.get("pending", 0))
+    file.close()
+    return waiting
+
+
+@pytest.mark.parametrize("kind", ["delete", "insert"])
+def test_a_request_that_waits_keeps_its_coins_if_the_backup_is_of_the_same_state(kind, path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model, interrupt_at("request: recorded"):
+        model.unlearn([5]) if kind == "delete" else model.insert(X[:1], Y[:1], ids=[999])
+    before = what_waits(path)
+    with interrupt_at("restore: renamed"):
+        expunge.store.restore(tmp_path / "backup", path)
+    assert what_waits(path) == before
     with expunge.open(path) as model:
-        failpoints.hook = hook
-        with pytest.raises(KeyboardInterrupt):
-            model.unlearn([5]) if kind == "delete" else model.insert(X[:1], Y[:1], ids=[999])
-    shutil.copy(path, tmp_path / "twin")
-    shutil.copy(beside(path, "-key"), tmp_path / "twin-key")
-    expunge.store.restore(tmp_path / "backup", path)
-    with expunge.open(path) as restored, expunge.open(tmp_path / "twin") as twin:
-        assert (5 not in restored.ids_) if kind == "delete" else (999 in restored.ids_)
-        assert np.array_equal(restored.transcript_.sums, twin.transcript_.sums)
-        assert np.array_equal(restored.transcript_.answers, twin.transcript_.answers)
-        assert restored._records.locate(restored.ids_) == pytest.approx(twin._records.locate(twin.ids_))
+        assert (5 not in model.ids_) if kind == "delete" else (999 in model.ids_)
+        assert model.verify().ok

@@ -365,9 +365,7 @@ class DurableKeeper(Keeper):
         self._file.truncate_log()
         self._log = False
 
-    def rewrite(
-        self, description: Description, records: MemoryRecords, transcript: Transcript, model: Array
-    ) -> None:
+    def rewrite(self, description: Description, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
         """Put a fresh fit in the place of everything, at once."""
         with self.lock:
             before, self._state, self._log = self.state, None, True
