@@ -103,10 +103,9 @@ def restore(
     lock.acquire()
     try:
         said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)
-        key = _key_of(target, source)
         _copy(source, new)
         strangers = {} if loss is None else {type(loss).__name__: loss}
-        restored = _prepare(new, source, said, waiting, key, strangers)
+        restored = _prepare(new, target, source, said, waiting, strangers)
         failpoints.reach("restore: prepared")
         if not beside(target, "-key").exists():
             copy_key(beside(source, "-key"), beside(target, "-key"))
@@ -179,7 +178,7 @@ def _copy(source: Path, new: Path) -> None:
 
 
 def _prepare(
-    new: Path, source: Path, said: dict[str, Any], waiting: Pending | None, key: bytes, strangers: dict[str, Any]
+    new: Path, target: Path, source: Path, said: dict[str, Any], waiting: Pending | None, strangers: dict[str, Any]
 ) -> Restored:  # fmt: skip
     """Make a copy of the backup the store's next state: with all receipts, and the erasures to do again waiting."""
     file = StoreFile(new)
@@ -189,7 +188,7 @@ def _prepare(
         _check_descent(source, state, said, receipts)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
-        ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
+        ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, _key_of(target, source))
         same = state.version == said["version"]  # as the store that is replaced: what waits there has its coins
         state = replace(state, version=said["version"], receipts=len(receipts), head=said["head"])
         with file.transaction():
