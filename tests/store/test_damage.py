@@ -604,7 +604,7 @@ def test_a_key_that_is_missing_or_wrong_is_named(path, content):
     key = beside(path, "-key")
     good, raw = key.read_bytes(), path.read_bytes()
     key.unlink() if content is None else key.write_bytes(content)
-    with pytest.raises(StoreError, match=r"model-key: .*key.* backup"):
+    with pytest.raises(StoreError, match=r"model-key: .* backup"):
         expunge.open(path)
     with expunge.open(path, read_only=True) as model:
         model.predict(X)

@@ -333,7 +333,7 @@ def test_errors_of_the_kinds_that_sqlite_makes_itself(file):
 def test_one_lock_at_a_time(tmp_path):
     one, two = WriterLock(tmp_path / "store", 0.05), WriterLock(tmp_path / "store", 0.05)
     one.acquire()
-    with pytest.raises(BusyStore, match=r"store: another process has been writing for 0\.05 s\. .* longer wait="):
+    with pytest.raises(BusyStore, match=r"store: others have been writing for 0\.05 s\. .* longer wait="):
         two.acquire()
     one.release()
     two.acquire()

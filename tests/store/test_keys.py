@@ -98,11 +98,11 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path, content):
 
 
 def test_a_missing_key_is_named(tmp_path):
-    with pytest.raises(StoreError, match=r"absent: No such file.*; give the path"):
+    with pytest.raises(StoreError, match=r"absent: No such file.*; take it from a backup"):
         load_key(tmp_path / "absent")
-    with pytest.raises(StoreError, match="give the path"):
+    with pytest.raises(StoreError, match="take it from a backup"):
         load_key(tmp_path)
-    with pytest.raises(StoreError, match="give the path"):
+    with pytest.raises(StoreError, match="take it from a backup"):
         load_key("\0")
 
 

@@ -1,15 +1,20 @@
 """What may happen around a store: others that die, links, files that are put in its place, settings that change."""
 
 import os
+import sqlite3
+import threading
+import warnings
 
 import numpy as np
 import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import BadPlan, BusyStore, NotAStore
-from expunge.store import scan
-from expunge.store.file import beside
+from expunge.errors import BadPlan, BusyStore, CorruptStore, FullStore, NotAStore, SeedWarning, StoreError
+from expunge.store import failpoints, scan
+from expunge.store.file import StoreFile, beside
+from expunge.store.keeper import DurableKeeper
+from expunge.store.keys import make_key
 
 rng = np.random.default_rng(12)
 N = 120
@@ -88,3 +93,189 @@ def test_what_is_no_file_is_refused_by_name_and_nothing_hangs(where, path, tmp_p
         with pytest.raises(NotAStore):
             ask()
     assert set(tmp_path.parent.rglob("*")) - before <= {beside(path, "-lock")}
+
+
+def test_nothing_is_written_into_a_file_that_was_put_aside(path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        expunge.store.restore(tmp_path / "backup", path)
+        with pytest.raises(StoreError, match="moved, removed or replaced; open the model again"):
+            model.unlearn([5])
+    with expunge.open(path) as model:
+        model.unlearn([5])
+        path.unlink()
+        with pytest.raises(StoreError, match="moved, removed or replaced"):
+            model.unlearn([6])
+
+
+def test_of_a_request_that_found_no_room_nothing_stays_in_the_log(path):
+    ids = rng.integers(2**60, size=5000)
+    with expunge.open(path) as model:
+        file = model._keeper.file
+        file._connection.execute("PRAGMA cache_size=10")  # so that it is written before all is known
+        file._connection.execute(f"PRAGMA max_page_count={file._pragma('page_count') + 100}")
+        with pytest.raises(FullStore) as caught:
+            model.insert(np.tile(X[:50], (100, 1)), np.tile(Y[:50], 100), ids=ids)
+        assert caught.value.refused
+        assert scan(path, ids[:1000].tolist()) == []
+        assert beside(path, "-wal").stat().st_size == 0
+
+
+def test_the_log_is_emptied_though_the_new_state_cannot_be_shown(path, monkeypatch):
+    with expunge.open(path) as model:
+        monkeypatch.setattr(model, "_publish", lambda: 1 / 0)
+        monkeypatch.setattr(DurableKeeper, "_show", lambda keeper, *new: new[-1]())
+        with pytest.raises(ZeroDivisionError):
+            model.unlearn([5])
+        assert scan(path, [X[5]]) == []
+
+
+def test_to_close_waits_for_a_request_of_another_thread(path):
+    model, begun, outcomes = expunge.open(path), threading.Event(), []
+
+    def hook(name):
+        if name == "request: decided":
+            begun.set()
+            threading.Event().wait(0.05)
+
+    failpoints.hook = hook
+    thread = threading.Thread(target=lambda: outcomes.append(model.unlearn([5])))
+    thread.start()
+    begun.wait()
+    model.close()
+    thread.join()
+    assert outcomes[0].removed == 1
+
+
+def test_parameters_that_a_new_plan_was_made_with_are_kept(path):
+    with expunge.open(path) as model:
+        model.set_params(rho=0.9).replan()
+    with expunge.open(path) as model:
+        assert model.rho == model.plan_.rho == 0.9
+        model.replan()
+        assert model.plan_.rho == 0.9
+
+
+def test_what_is_saved_is_one_whole_state_though_others_write(path, tmp_path, monkeypatch):
+    with expunge.open(path) as model, expunge.open(path) as other:
+
+        def write(_):
+            other.set_params(rho=0.9).replan()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(expunge.LogisticRegression, "_report_seed", write)  # after save() has looked
+            model.save(tmp_path / "saved")
+    with expunge.open(tmp_path / "saved") as saved:
+        assert saved.plan_.rho == 0.9
+        assert saved.verify().ok
+
+
+def test_a_backup_is_not_brought_up_to_date_by_a_key_of_another_store(path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        model.unlearn([5])
+        receipts = model.export_receipts()
+    for file in (path, beside(path, "-key")):
+        file.unlink()
+    make_key(beside(path, "-key"))
+    with pytest.raises(StoreError, match=r"model-key: this is the key of another store"):
+        expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
+    beside(path, "-key").unlink()
+    assert expunge.store.restore(tmp_path / "backup", path, receipts=receipts).erased == 1
+
+
+def test_a_trigger_that_has_the_name_of_a_table_is_noticed(path):
+    trigger = "CREATE TRIGGER receipts AFTER DELETE ON pending BEGIN INSERT INTO arrays VALUES (9, old.content); END"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema=ON")
+    (table,) = connection.execute("SELECT * FROM sqlite_schema WHERE name='receipts'").fetchall()
+    connection.execute("DELETE FROM sqlite_schema WHERE name='receipts'")
+    connection.execute("INSERT INTO sqlite_schema VALUES ('trigger', 'receipts', 'pending', 0, ?)", (trigger,))
+    connection.execute("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", table)
+    connection.close()
+    with pytest.raises(CorruptStore, match="other tables"):
+        expunge.open(path)
+
+
+@pytest.mark.parametrize("wait", ["long", None, -1, float("nan"), True])
+def test_a_wait_that_is_none_is_refused_at_once(wait, path, tmp_path):
+    for ask in (
+        lambda: expunge.open(path, wait=wait),
+        lambda: expunge.store.backup(path, tmp_path / "other", wait=wait),
+        lambda: expunge.store.restore(path, path, wait=wait),
+        lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], tmp_path / "a", wait=wait),
+    ):
+        with pytest.raises(BadPlan, match="wait="):
+            ask()
+
+
+def test_one_may_wait_for_ever(path):
+    with expunge.open(path, wait=float("inf")) as model:
+        assert model._keeper.file._pragma("busy_timeout") > 10**9
+
+
+def test_a_warning_that_is_an_error_leaves_no_store_behind(tmp_path):
+    wanted = expunge.LogisticRegression(classes=[False, True], random_state=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SeedWarning):
+            expunge.ingest(wanted, [(X, Y)], tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("receipts", ["nowhere.json", "{not JSON", b"bytes", 17, "model"])
+def test_receipts_that_are_none_are_refused_by_name(receipts, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expunge.store.backup(path, tmp_path / "backup")
+    with pytest.raises(StoreError):
+        expunge.store.restore(tmp_path / "backup", path, receipts=receipts)
+    assert not beside(path, "-new").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_copies_of_a_store_are_for_nobody_who_may_not_read_it(path, tmp_path):
+    path.chmod(0o600)
+    modes = []
+
+    def hook(name):
+        if name in ("compact: copied", "backup: copied", "restore: prepared"):
+            modes.extend(each.stat().st_mode & 0o777 for each in tmp_path.glob("*-new"))
+
+    failpoints.hook = hook
+    with expunge.open(path) as model:
+        model.compact()
+    expunge.store.backup(path, tmp_path / "backup")
+    expunge.store.restore(tmp_path / "backup", path)
+    assert modes == [0o600] * 3
+    assert path.stat().st_mode & 0o777 == (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+
+
+def interrupt_at(point):
+    def hook(name):
+        if name == point:
+            failpoints.hook = None
+            raise KeyboardInterrupt
+
+    failpoints.hook = hook
+    return pytest.raises(KeyboardInterrupt)
+
+
+def what_waits(path):
+    file = StoreFile(path)
+    waiting = bytes(file.get("pending", 0))
+    file.close()
+    return waiting
+
+
+@pytest.mark.parametrize("kind", ["delete", "insert"])
+def test_a_request_that_waits_keeps_its_coins_if_the_backup_is_of_the_same_state(kind, path, tmp_path):
+    expunge.store.backup(path, tmp_path / "backup")
+    with expunge.open(path) as model, interrupt_at("request: recorded"):
+        model.unlearn([5]) if kind == "delete" else model.insert(X[:1], Y[:1], ids=[999])
+    before = what_waits(path)
+    with interrupt_at("restore: renamed"):
+        expunge.store.restore(tmp_path / "backup", path)
+    assert what_waits(path) == before
+    with expunge.open(path) as model:
+        assert (5 not in model.ids_) if kind == "delete" else (999 in model.ids_)
+        assert model.verify().ok

@@ -476,14 +476,13 @@ def test_it_can_be_neither_pickled_nor_copied(tmp_path):
             assert other.n_records_ == model.n_records_ - 1
 
 
-def test_a_closed_model_only_predicts(tmp_path):
+def test_a_closed_model_says_so(tmp_path):
     CASES["binary"].fitted().save(tmp_path / "model")
     model = expunge.open(tmp_path / "model")
-    predicted = model.predict(X)
     model.close()
     model.close()
-    assert np.array_equal(model.predict(X), predicted)
     for ask in (
+        lambda: model.predict(X), lambda: model.n_records_,
         lambda: model.unlearn(-50), lambda: model.insert(X[:1], ["no"], ids=[5]), model.verify, model.replan,
         model.compact, model.export_receipts, model.to_sklearn, lambda: model.ids_,
     ):  # fmt: skip
@@ -505,13 +504,12 @@ def test_a_model_in_memory_has_no_file():
 def test_a_forked_process_cannot_use_what_its_parent_has_open(tmp_path):
     CASES["binary"].fitted().save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
-        predicted = model.predict(X)
         report, write = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                said = [str(np.array_equal(model.predict(X), predicted))]
-                for ask in (lambda: model.unlearn(-50), model.verify, lambda: model.ids_):
+                said = []
+                for ask in (lambda: model.predict(X), lambda: model.unlearn(-50), model.verify, lambda: model.ids_):
                     try:
                         ask()
                     except StoreError as error:
@@ -524,6 +522,7 @@ def test_a_forked_process_cannot_use_what_its_parent_has_open(tmp_path):
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
+        os.close(write)
         assert os.read(report, 1000) == b"True True True True True"
         model.unlearn(-43)
         assert_sound(model)
@@ -740,7 +739,7 @@ def test_a_second_writer_waits_and_gives_up_by_name(tmp_path):
                 failpoints.hook = None
                 request = other.prepare_request(Delete([-43]))
                 began = time.monotonic()
-                with pytest.raises(BusyStore, match=r"another process has been writing for 0\.07 s.*wait="):
+                with pytest.raises(BusyStore, match=r"others have been writing for 0\.07 s.*wait="):
                     other.serve_request(request)
                 waited.append(time.monotonic() - began)
                 assert not other.has_begun(request)

@@ -142,7 +142,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
             with coins as rng:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
             if isinstance(self._keeper, DurableKeeper):
-                self._keeper.rewrite(self.plan_, records, transcript, transcript.model(self.plan_.learner))
+                self._keeper.rewrite(self._description(), records, transcript, transcript.model(self.plan_.learner))
                 self._keeper.look(self._publish)
             else:
                 keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)

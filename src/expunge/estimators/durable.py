@@ -36,6 +36,7 @@ class Storable:
         self._need_fit()  # type: ignore[attr-defined]
         self._report_seed()
         with self._keeper.lock:
+            self._keeper.catch_up(self._publish)  # type: ignore[attr-defined]  # others may have written meanwhile
             save(
                 as_path(path), self._description(), self._packed_projection(),
                 self._keeper.records, self._keeper.transcript, self._keeper.model(),

@@ -21,7 +21,7 @@ from expunge.index import hashes
 from expunge.intake import as_ids, check_distinct
 from expunge.progress import Show, progress_bars
 from expunge.schedules import Assignment
-from expunge.store.file import WAIT, StoreFile, beside
+from expunge.store.file import WAIT, StoreFile, as_wait, beside
 from expunge.store.parts import Layout
 from expunge.store.records import Inventory, StoredRecords, index_records
 from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for
@@ -68,7 +68,7 @@ def ingest(
     ...         print(model.n_records_, model.verify().ok)
     2998 True
     """
-    path = as_path(path)
+    path, wait = as_path(path), as_wait(wait)
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
     check_new(path)
@@ -160,9 +160,9 @@ def _fit(
         store_transcript(file, transcript)
         begin_store(file, model._description(), model._packed_projection(), transcript.model(learner))
         write_state(file, first_state(inventory, key))
-    encoder.report()
-    model._report_seed()
-    model._report_size(count)
+        encoder.report()  # before there is a file: a warning may be an error
+        model._report_seed()
+        model._report_size(count)
 
 
 def _none(spool: Spool, width: int, has_subjects: bool) -> Batch:

@@ -39,6 +39,14 @@ def hold(path: Path) -> _Inode:
     return inode
 
 
+def is_at(inode: _Inode, path: Path) -> bool:
+    """Say whether a file that is held still has its name."""
+    try:
+        return _inode_of(path) == inode
+    except OSError:
+        return False
+
+
 def release(inode: _Inode) -> None:
     """Say that a connection was closed."""
     with _lock:

@@ -19,7 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from expunge.errors import (
+    BadPlan,
     BusyStore,
     CorruptStore,
     FullStore,
@@ -38,6 +41,8 @@ ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-new", "-spool")
 """What the names of files that belong to a store end in."""
 WAIT = 10.0
 """How many seconds to wait for another writer, if the user does not say."""
+LONGEST_WAIT = 2.0**31 / 1000 - 1
+"""How many SQLite can wait, which counts milliseconds."""
 
 PAUSE = 0.001
 """How many seconds to wait before trying again."""
@@ -67,6 +72,13 @@ _SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {
 }
 MIGRATIONS: dict[int, Any] = {}
 """For each older format, a function that brings a connection's file to the next one."""
+
+
+def as_wait(wait: Any) -> float:
+    """Return how many seconds to wait, as SQLite can; raise if it is no number of them."""
+    if isinstance(wait, bool) or not isinstance(wait, (int, float, np.number)) or not wait >= 0:
+        raise BadPlan(f"wait={wait!r}: give a number of seconds, 0 or more.")
+    return float(min(wait, LONGEST_WAIT))
 
 
 @contextmanager
@@ -164,6 +176,11 @@ class StoreFile:
         if not os.access(path, os.R_OK):
             raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
 
+    def check_place(self) -> None:
+        """Raise if the file was taken away, or another was put in its place: what is written would be lost."""
+        if not descriptors.is_at(self._held, self.path):
+            raise StoreError(f"{self.path}: the file was moved, removed or replaced; open the model again.")
+
     def _connect(self) -> sqlite3.Connection:
         path, log = self.path, beside(self.path, "-wal")
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
@@ -206,7 +223,8 @@ class StoreFile:
             self._connection.execute("PRAGMA journal_mode=WAL")
         if version < FORMAT:
             self._migrate()
-        if dict(self._connection.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
+        tables = self._connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+        if len(tables) != len(SCHEMA) or dict(tables) != SCHEMA:
             raise CorruptStore(f"{self.path}: it has other tables than a store; {_REMEDY}")
 
     def _check_end(self) -> None:
@@ -231,14 +249,6 @@ class StoreFile:
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-    def is_replaced(self) -> bool:
-        """Say whether the file was removed, or another put in its place, since it was opened."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return True
-        return self._held != (status.st_dev, status.st_ino)
 
     def close(self) -> None:
         """Close the connection."""
@@ -379,7 +389,12 @@ class StoreFile:
             )
 
     def copy_to(self, path: Path) -> None:
-        """Write what there is, in canonical order, into a new file."""
+        """Write what there is, in canonical order, into a new file, which nobody may read who may not read this."""
+        try:
+            mode = stat.S_IMODE(os.stat(self.path).st_mode)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
         self._run("VACUUM INTO ?", (str(path),))
 
     def replace_by(self, other: StoreFile) -> None:

@@ -33,7 +33,7 @@ from expunge.memory import MemoryRecords
 from expunge.records import Insert, Request
 from expunge.selectors import Running
 from expunge.store import failpoints
-from expunge.store.file import WAIT, StoreFile, WriterLock, beside
+from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import Signer, load_key
 from expunge.store.receipts import Receipt, digest_names, write_receipt
 from expunge.store.records import StoredRecords, index_records, store_records
@@ -42,6 +42,7 @@ from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
     STATE,
+    Description,
     Pending,
     State,
     advanced,
@@ -63,43 +64,42 @@ class _Exclusive:
 
     def __init__(self, keeper: DurableKeeper) -> None:
         self._keeper = weakref.proxy(keeper)
-        self._threads = threading.RLock()
-        self._file = WriterLock(keeper.path, keeper.wait)
+        self.threads = threading.RLock()
+        self.file = WriterLock(keeper.path, keeper.wait)
         self._depth = 0
 
     def __enter__(self) -> None:
-        self._threads.acquire()
+        self.threads.acquire()
         try:
             if self._depth == 0:
                 self._keeper.check_open()
                 self._enter()
             self._depth += 1
         except BaseException:
-            self._threads.release()
+            self.threads.release()
             raise
 
     def _enter(self) -> None:
         try:
-            self._file.acquire()
+            self.file.acquire()
         except ReadOnlyStore:
             if not self._keeper.read_only:
                 raise
         try:
             self._keeper.refresh()
         except BaseException:
-            self._file.release()
+            self.file.release()
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._file.release()
-        self._threads.release()
-
-    def close(self) -> None:
-        self._file.close()
+        try:
+            self._depth -= 1
+            if self._depth == 0:
+                self.file.release()
+        finally:
+            self.threads.release()
 
 
 class DurableKeeper(Keeper):
@@ -116,7 +116,7 @@ class DurableKeeper(Keeper):
     ) -> None:
         self.path = path
         self.read_only = read_only
-        self.wait = wait
+        self.wait = wait = as_wait(wait)
         self.signer = signer
         self._strangers = {} if loss is None else {type(loss).__name__: loss}
         self._process = os.getpid()
@@ -124,8 +124,9 @@ class DurableKeeper(Keeper):
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
-        self._finalizer = weakref.finalize(  # who can write is closed last, and tidies up
-            self, _close, self._process, self._reader, self._file
+        self.lock: Any = _Exclusive(self)
+        self._finalizer = weakref.finalize(  # who can write is closed after who reads, and tidies up
+            self, _close, self._process, self._reader, self._file, self.lock.file
         )
         self._looking = threading.RLock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
@@ -135,7 +136,6 @@ class DurableKeeper(Keeper):
         self._shown: str | None = None  # the state that is published
         self._text: str | None = None  # the description that was read
         self._log = not read_only
-        self.lock: Any = _Exclusive(self)
         with self._looking:
             self._look(lambda: None)
 
@@ -148,19 +148,18 @@ class DurableKeeper(Keeper):
     # --- the newest state ---
 
     def check_open(self) -> None:
-        """Raise if the store was closed, or belongs to another process."""
+        """Raise if the store was closed, belongs to another process, or is no longer there."""
         if not self._finalizer.alive:
             raise StoreError(f"{self.path}: this model was closed; open it again.")
         if os.getpid() != self._process:
             raise StoreError(f"{self.path}: this model was opened by another process; open it in this one.")
-        if self._file.is_replaced():
-            raise StoreError(f"{self.path}: the file was removed, or another was put in its place; open it again.")
+        self._file.check_place()
 
     def look(self, publish: Callable[[], None]) -> None:
         """Publish the newest state, if another process has written one; requests under way do not hold this up."""
         self.check_open()
         with self._looking:
-            if self._reader.changes != self._seen:
+            if self._finalizer.alive and self._reader.changes != self._seen:
                 self._look(publish)
 
     def _look(self, publish: Callable[[], None]) -> None:
@@ -171,7 +170,7 @@ class DurableKeeper(Keeper):
             new = now is None or now != self._shown
             if new:
                 state = read_state(self._reader)
-                check_key(self.path, self._key, state)
+                check_key(beside(self.path, "-key"), self._key, state)
                 self._count = state.inventory.count
                 text = self._reader.text("about", DESCRIPTION)
                 if self._text is None or text != self._text:
@@ -264,8 +263,14 @@ class DurableKeeper(Keeper):
         """Make a request durable, with its coins."""
         self._asked[pending.request] = pending.number, self.state.receipts + 1
         failpoints.reach("request: recording")
-        with self._file.transaction():
-            self._file.put("pending", 0, pending.to_bytes())
+        self._log = True
+        try:
+            with self._file.transaction():
+                self._file.put("pending", 0, pending.to_bytes())
+        except StoreError:
+            with suppress(StoreError):
+                self.empty_log()  # a part of it may be there
+            raise
         failpoints.reach("request: recorded")
 
     def _waiting(self) -> Pending | None:
@@ -305,8 +310,10 @@ class DurableKeeper(Keeper):
             raise
         self._state = state
         failpoints.reach("request: committed")
-        self._show(state, vector, publish)
-        self.empty_log()
+        try:
+            self._show(state, vector, publish)
+        finally:
+            self.empty_log()
         failpoints.reach("request: done")
         return change.outcome
 
@@ -364,13 +371,12 @@ class DurableKeeper(Keeper):
         self._file.truncate_log()
         self._log = False
 
-    def rewrite(self, plan: Any, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
+    def rewrite(self, description: Description, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
         """Put a fresh fit in the place of everything, at once."""
         self.refuse_read_only()
         with self.lock:
             before, self._state, self._log = self.state, None, True
             with self._file.transaction():
-                description = replace(read_description(self._file, self._strangers), plan=plan)
                 self._file.put_text("about", DESCRIPTION, KNOWN.write(description))
                 self._file.drop("blocks", 0)
                 inventory = store_records(self._file, records)
@@ -432,12 +438,13 @@ class DurableKeeper(Keeper):
         return self._key or load_key(beside(self.path, "-key"))
 
     def close(self) -> None:
-        """Close the file."""
-        self._finalizer()
-        self.lock.close()
+        """Close the file, once no other thread is using it."""
+        if os.getpid() == self._process:
+            with self.lock.threads, self._looking:
+                self._finalizer()
 
 
-def _close(process: int, *files: StoreFile) -> None:
+def _close(process: int, *files: StoreFile | WriterLock) -> None:
     if os.getpid() == process:  # the files of a process that was forked are its parent's
         for file in files:
             file.close()

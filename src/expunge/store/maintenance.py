@@ -15,10 +15,10 @@ import numpy as np
 from expunge.errors import BusyStore, CorruptStore, StoreError
 from expunge.records import Delete
 from expunge.store import failpoints
-from expunge.store.file import WAIT, StoreFile, WriterLock, beside
+from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keeper import DurableKeeper
 from expunge.store.keys import load_key
-from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export
+from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export, read_exported
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
 from expunge.store.state import Pending, State, check_key, read_description, read_state, write_state
@@ -100,15 +100,13 @@ def restore(
     source, target = as_path(backup), as_path(path)
     check_folder(target)
     new = beside(target, "-new")
-    lock = WriterLock(target, wait)
+    lock = WriterLock(target, as_wait(wait))
     lock.acquire()
     try:
         said, waiting = _receipts_of(target) if receipts is None else (_read(receipts), None)
-        key_file = next((beside(one, "-key") for one in (target, source) if beside(one, "-key").exists()), None)
-        key = load_key(key_file or beside(target, "-key"))
         _copy(source, new)
         strangers = {} if loss is None else {type(loss).__name__: loss}
-        restored = _prepare(new, source, said, waiting, key, strangers)
+        restored = _prepare(new, target, source, said, waiting, strangers)
         failpoints.reach("restore: prepared")
         if not beside(target, "-key").exists():
             copy_key(beside(source, "-key"), beside(target, "-key"))
@@ -130,15 +128,22 @@ def restore(
     return restored
 
 
+def _key_of(target: Path, source: Path, state: State) -> bytes:
+    """Return the key of a store, which its backups have too; by another nobody who was erased would be found."""
+    files = [file for file in (beside(target, "-key"), beside(source, "-key")) if file.exists()]
+    keys = [load_key(file) for file in files or [beside(target, "-key")]]
+    for file, key in zip(files, keys, strict=True):
+        check_key(file, key, state)
+    return keys[0]
+
+
 def _read(receipts: Any) -> dict[str, Any]:
     """Return receipts that were exported, also from a file."""
-    if isinstance(receipts, (str, PathLike)) and not str(receipts).lstrip().startswith("{"):
-        receipts = as_path(receipts).read_text("utf-8")
-    said = json.loads(receipts) if isinstance(receipts, str) else receipts
+    said = read_exported(receipts)
     check = check_receipts(said)
     if not check.ok:
         raise CorruptStore(f"receipts: {check.problems[0]}; give what export_receipts() gave last.")
-    return dict(said)
+    return said
 
 
 def _receipts_of(path: Path) -> tuple[dict[str, Any], Pending | None]:
@@ -174,25 +179,28 @@ def _copy(source: Path, new: Path) -> None:
 
 
 def _prepare(
-    new: Path, source: Path, said: dict[str, Any], waiting: Pending | None, key: bytes, strangers: dict[str, Any]
+    new: Path, target: Path, source: Path, said: dict[str, Any], waiting: Pending | None, strangers: dict[str, Any]
 ) -> Restored:  # fmt: skip
     """Make a copy of the backup the store's next state: with all receipts, and the erasures to do again waiting."""
     file = StoreFile(new)
     try:
         state = read_state(file)
         receipts = [Receipt.from_json(json.dumps(one)) for one in said["receipts"]]
-        check_key(source, key, state)
+        key = _key_of(target, source, state)
         _check_descent(source, state, said, receipts)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
         ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
+        same = state.version == said["version"]  # as the store that is replaced: what waits there has its coins
         state = replace(state, version=said["version"], receipts=len(receipts), head=said["head"])
         with file.transaction():
             for number, receipt in enumerate(newer, start=len(receipts) - len(newer) + 1):
                 file.put_text("receipts", number, receipt.to_json())
             write_state(file, state)
             file.drop("pending", 0)
-            if len(ids):
+            if waiting is not None and same:
+                file.put("pending", 0, waiting.to_bytes())
+            elif len(ids):
                 coins = dict(np.random.default_rng().bit_generator.state)
                 file.put("pending", 0, Pending(Delete(ids), uuid.uuid4().hex, state.version, coins).to_bytes())
         file.truncate_log()

@@ -367,7 +367,7 @@ def check_receipts(
     if noted is not None:
         check_hex("noted", noted, 64)
     try:
-        document = _document(exported)
+        document = read_exported(exported)
     except CorruptStore as error:
         return ReceiptsCheck((str(error),), 0, 0)
     store: Any = document.get("store")
@@ -433,7 +433,7 @@ class _Walk:
             yield "signature: not made for this receipt with the private key of the public key given."
 
 
-def _document(exported: object) -> dict[str, Any]:
+def read_exported(exported: object) -> dict[str, Any]:
     """Return what was exported, if it is a list of receipts of this format."""
     if isinstance(exported, str) and exported.lstrip().startswith("{"):
         found = _parsed(exported)

@@ -102,7 +102,7 @@ def new_store(path: Path, page: int) -> Iterator[tuple[StoreFile, bytes]]:
 
 def rename(new: Path, path: Path) -> None:
     """Give a file its name, durably."""
-    descriptor = os.open(new, os.O_RDONLY)
+    descriptor = os.open(new, os.O_RDWR)  # Windows does not sync what is open for reading only
     try:
         os.fsync(descriptor)
     finally:

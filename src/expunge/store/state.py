@@ -108,7 +108,7 @@ def _read(file: StoreFile, number: int, kind: type, strangers: Mapping[str, Any]
 def check_key(path: Path, key: bytes, state: State) -> None:
     """Raise if a key, unless there is none, is not that of a store."""
     if key and fingerprint(key) != state.key:
-        raise StoreError(f"{path}: its key file has the key of another store; put the right one back, from a backup.")
+        raise StoreError(f"{path}: this is the key of another store; put the right one back, from a backup.")
 
 
 def write_state(file: StoreFile, state: State) -> None:
