@@ -279,3 +279,104 @@ def test_a_request_that_waits_keeps_its_coins_if_the_backup_is_of_the_same_state
     with expunge.open(path) as model:
         assert (5 not in model.ids_) if kind == "delete" else (999 in model.ids_)
         assert model.verify().ok
+
+
+@pytest.mark.parametrize("ending", ["-new", "-spool", "-key", "-wal"])
+def test_a_name_that_would_be_taken_for_a_part_of_another_store_is_refused(ending, path, tmp_path):
+    other = beside(path, ending)
+    before = sorted(tmp_path.iterdir())
+    for ask in (
+        lambda: expunge.LogisticRegression().fit(X, Y).save(other),
+        lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], other),
+        lambda: expunge.store.backup(path, other),
+    ):
+        with pytest.raises(StoreError, match=f"names in {ending} are for files that belong to a store|already there"):
+            ask()
+    assert [one for one in sorted(tmp_path.iterdir()) if one.name != "model-lock"] == before
+
+
+def test_a_store_is_not_scanned_for_what_another_has(path):
+    expunge.LogisticRegression().fit(X / 2, Y).save(beside(path, "-of-monday"))
+    assert scan(path, [X[5] / 2]) == []
+    assert len(scan(beside(path, "-of-monday"), [X[5] / 2])) == 1
+
+
+def test_the_key_of_another_store_is_refused(path, tmp_path):
+    expunge.LogisticRegression().fit(X, Y).save(tmp_path / "other")
+    beside(path, "-key").write_bytes((tmp_path / "other-key").read_bytes())
+    with pytest.raises(StoreError, match=r"model-key: this is the key of another store; put the right one back"):
+        expunge.open(path)
+    with expunge.open(path, read_only=True) as model:  # from here it can be saved anew
+        assert model.n_records_ == N
+        model.save(tmp_path / "anew")
+    with expunge.open(tmp_path / "anew") as model:
+        assert model.unlearn([5]).removed == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_only_the_owner_can_read_a_store(path, tmp_path):
+    with expunge.open(path) as model:
+        model.compact()
+    expunge.store.backup(path, tmp_path / "copy")
+    expunge.store.restore(tmp_path / "copy", path)
+    for file in (path, tmp_path / "copy"):
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_an_interrupted_ingest_left_is_named(tmp_path):
+    (tmp_path / "model-spool").mkdir()
+    with pytest.raises(NotAStore, match=r"An ingest was interrupted and left .*model-spool"):
+        expunge.open(tmp_path / "model")
+
+
+def test_who_tries_often_gets_a_turn_beside_one_who_writes_all_the_time(path):
+    with expunge.open(path) as busy, expunge.open(path, wait=20) as other:
+        ended = threading.Event()
+
+        def write():
+            for number in range(N - 10):
+                if ended.is_set():
+                    return
+                busy.unlearn([number])
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            assert len(other.ids_) >= 10
+            assert other.verify().ok
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_receipts_can_be_read_while_a_request_is_under_way(path):
+    with expunge.open(path) as model, expunge.open(path, read_only=True, wait=0.05) as reader:
+        seen = []
+        failpoints.hook = lambda name: seen.append(reader.verify_receipts().ok)
+        model.unlearn([3])
+        failpoints.hook = None
+        assert seen
+        assert all(seen)
+        assert len(reader.export_receipts()["receipts"]) == 1
+
+
+def test_a_table_of_pandas_in_chunks_can_be_ingested(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"who": [f"p{k}" for k in range(N)], "a": X[:, 0], "b": X[:, 1], "y": Y})
+    both = pandas.concat([table[:50], table[50:]])
+    wanted = expunge.LogisticRegression(classes=[False, True])
+    with expunge.ingest(wanted, both, tmp_path / "model", target="y", id="who") as model:
+        assert model.n_records_ == N
+
+
+def test_a_refusal_says_so_wherever_it_is_noticed(path):
+    with expunge.open(path) as model:
+        with pytest.raises(expunge.errors.BadRecords) as caught:
+            model.insert(X[:1], Y[:1], ids=[1000, 1001])
+        assert caught.value.refused
+    with expunge.open(path, read_only=True) as reader:
+        for ask in (reader.compact, reader.replan, lambda: reader.unlearn([1])):
+            with pytest.raises(expunge.errors.ReadOnlyStore, match="opened with read_only"):
+                ask()
+    with pytest.raises(expunge.errors.BadRecords, match="patterns: give a list"):
+        scan(path, "abcdefgh")
