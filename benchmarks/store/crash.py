@@ -6,8 +6,8 @@ After every kill the store is opened again. Then every request that was acknowle
 way wholly or not at all; none twice, by receipts, records and versions; `verify` must be clean to the last bit; a scan
 of all files must find nothing of those who are not there, and everything of those who are; and nothing may be left half
 written. Where a request was recorded, further processes are killed while they finish it, and it must come out as if the
-first had. A few minutes on one core. Writes out/store_crash.json and
-docs/images/crashes.png; exits with 1 if anything is not as it must be.
+first had. A few minutes on one core. Writes out/store_crash.json and docs/images/crashes.png; exits with 1 if anything
+is not as it must be, and keeps files in which the scan found something in out/store_crash_evidence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from expunge.store.failpoints import NAMES
-from store.killing import Crash, crash, run
+from store.killing import EVIDENCE, Crash, crash, run
 from store.stories import MODELS, OPERATIONS, Operation, story, write_store
 
 OUT = Path("out")
@@ -147,6 +147,8 @@ def main() -> int:
                     progress.console.print(
                         f"BAD {one.kind}, {one.operation}, {one.at}, {one.where}: {one.problems[:5]}"
                     )
+            for evidence in (Path(folder) / str(number)).rglob(EVIDENCE):
+                shutil.copytree(evidence, OUT / "store_crash_evidence" / operation / evidence.parent.name)
             shutil.rmtree(Path(folder) / str(number))
     show(found)
     OUT.mkdir(exist_ok=True)

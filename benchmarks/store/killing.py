@@ -38,6 +38,8 @@ PATIENCE = 30.0
 """After how many seconds a process that is not killed is given up."""
 FOUND_AGAIN = 12
 """How many of the live are looked for by the scan."""
+EVIDENCE = "evidence"
+"""The folder for the files of a store in which the scan found what should be gone: closing it would remove some."""
 
 
 # --- killing ------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def problems(
     for one in operations:
         if one.name in ("backup", "save") and one.file in expected.copies:
             found += _wrong_copy(copy_path(path, one), expected.copies[one.file])
-    found += [f"{file.name}: was left behind" for file in path.parent.rglob("*-new*")]
+    found += [f"{file.name}: was left behind" for file in path.parent.rglob("*-new*") if EVIDENCE not in file.parts]
     return found
 
 
@@ -271,6 +273,9 @@ def _wrong_bytes(path: Path, expected: Expected) -> list[str]:
     there = _patterns(expected.kind, some, [expected.live[who] for who in some], some)
     findings = scan(path, [pattern for _, pattern in gone + there])
     found = [f"{one.file.name}: {gone[one.pattern][0]} at {one.offset}" for one in findings if one.pattern < len(gone)]
+    if found:
+        (path.parent / EVIDENCE).mkdir(exist_ok=True)
+        _copied(path, path.parent / EVIDENCE)
     again = {one.pattern - len(gone) for one in findings}
     return found + [f"{name}, who is there, is not found" for k, (name, _) in enumerate(there) if k not in again]
 
