@@ -120,7 +120,8 @@ def draw(found: list[Crash], file: Path) -> None:
         axes.barh(operations, numbers, left=left, color=colour, label=said[where])
         left += numbers
     bad = sum(bool(one.problems) for one in found)
-    axes.set_title(f"{len(found)} processes killed with kill -9: {bad or 'no'} problems after reopening", loc="left")
+    killed = sum(one.operation is not None for one in found)  # the others were over before
+    axes.set_title(f"{killed:,} processes killed with kill -9: {bad or 'no'} problems after reopening", loc="left")
     axes.set_xlabel("kills")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower left", frameon=False, fontsize=9)
