@@ -13,8 +13,14 @@ Show = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def progress_bars(wanted: bool | None) -> Iterator[Show]:
-    """Give a function that shows progress, a bar for each stage; with None, if it can and someone is looking."""
+def progress_bars(wanted: bool | None | Show) -> Iterator[Show]:
+    """Give a function that shows progress, a bar for each stage; with None, if it can and someone is looking.
+
+    A function that shows it already is given back.
+    """
+    if callable(wanted):
+        yield wanted
+        return
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda stage, done, total: None
         return

@@ -274,6 +274,16 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
             return np.sort(self._records.all_ids())
 
     @property
+    def subjects_(self) -> AnyArray:
+        """The subjects of all live records, each once, ascending."""
+        self._need_fit()
+        with self._keeper.lock:
+            held = self._records.subjects
+        if held is None:
+            raise BadRecords("subjects: this model was fitted without subjects; its records are named by ids.")
+        return np.unique(held)
+
+    @property
     def n_records_(self) -> int:
         """How many records the model has been trained on, as things are now."""
         check_is_fitted(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
@@ -21,6 +21,7 @@ from expunge.index import hashes
 from expunge.intake import as_ids, check_distinct
 from expunge.progress import Show, progress_bars
 from expunge.schedules import Assignment
+from expunge.schema import EncodedTables
 from expunge.store.file import WAIT, StoreFile, as_wait, beside
 from expunge.store.parts import Layout
 from expunge.store.records import Inventory, StoredRecords, index_records
@@ -42,7 +43,7 @@ def ingest(
     subject: str | None = None,
     features: Sequence[str] | None = None,
     rows: int = 65536,
-    progress: bool | None = None,
+    progress: bool | Show | None = None,
     wait: float = WAIT,
     sign_with: Any = None,
 ) -> Any:
@@ -51,7 +52,8 @@ def ingest(
     ``source`` is an iterable of blocks, each a tuple (X, y), (X, y, ids) or (X, y, ids, subjects), or a table of Arrow,
     pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns have
     names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``).
-    Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part
+    Or it is `expunge.schema.EncodedTables`: files that a schema says how to encode; the schema is then kept with the
+    model, as ``schema_``. Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part
     of the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside
     ``path`` until they are laid out, and then trained on a block at a time.
 
@@ -75,14 +77,19 @@ def ingest(
     model = clone(model)
     if getattr(model, "classes", ()) is None:
         raise BadPlan("classes: declare all of them; a block of records may not have some.")
+    estimate, schema = _no_estimate, None
+    if isinstance(source, EncodedTables):
+        estimate, schema, source = source.estimate, source.schema, iter(source)
     blocks = blocks_of(source, target=target, id=id, subject=subject, features=features, rows=rows)
     folder = beside(path, "-spool")
     rmtree(folder, ignore_errors=True)  # of a process that died
     with progress_bars(progress) as show, Spool(folder) as spool:
-        first = _read(model, blocks, spool, show)
+        first = _read(model, blocks, spool, estimate, show)
         _check_distinct(spool, len(model.COLUMNS))
         model._plan_fit(spool.count, model.n_features_in_, first.y)
         model._sparse = False
+        if schema is not None:
+            model.schema_ = schema
         with randomness(model.random_state, 0) as rng:
             _fit(model, first, blocks.names, spool, path, rng, show)
     return open(path, wait=wait, sign_with=sign_with)
@@ -91,7 +98,13 @@ def ingest(
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def _read(model: Any, blocks: Source, spool: Spool, show: Show) -> Block:
+def _no_estimate(records: int) -> int | None:
+    return None
+
+
+def _read(
+    model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], int | None], show: Show
+) -> Block:
     """Put all records into temporary files; return the first block, without its rows."""
     like: Block | None = None
     supervised = "y" in model.COLUMNS
@@ -108,7 +121,7 @@ def _read(model: Any, blocks: Source, spool: Spool, show: Show) -> Block:
         ids = np.arange(spool.count, spool.count + len(block.X)) if block.ids is None else block.ids
         given = (block.X, block.y if supervised else None, ids, block.subjects)
         spool.add(tuple([column for column in given if column is not None]))
-        show("reading", spool.count, blocks.total)
+        show("reading", spool.count, blocks.total or estimate(spool.count))
     if like is None or spool.count == 0:
         raise BadRecords("source: there are no records; give at least one.")
     return like

@@ -22,6 +22,7 @@ from expunge.learner import Learner, Transcript
 from expunge.least_squares import RidgePlan
 from expunge.planning import Plan
 from expunge.records import Delete, Insert, Replace, Request
+from expunge.schema.model import SCHEMA_PARTS
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
 from expunge.store.keys import fingerprint
@@ -73,7 +74,7 @@ KNOWN = Registry(
     [
         Description, State, Inventory, Layout, ColumnType, Plan, ClusterPlan, RidgePlan, Extent, losses.Logistic,
         losses.Hinge, losses.SmoothedHinge, losses.Multinomial, losses.MulticlassHinge, losses.Squared, losses.Huber,
-        losses.Weighted,
+        losses.Weighted, *SCHEMA_PARTS,
     ]
 )  # fmt: skip
 

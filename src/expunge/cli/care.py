@@ -1,0 +1,97 @@
+"""`expunge compact`, `backup`, `restore` and `keygen`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from expunge.cli.models import opened
+from expunge.cli.options import Json, Store, Wait
+from expunge.cli.output import reporting, size
+
+
+def compact(model: Store, wait: Wait = 10.0, json: Json = False) -> None:
+    """Rewrite a model's file in canonical order, without empty pages.
+
+    Its layout then tells nothing of its history. It needs room for two copies.
+    """
+    with reporting(json) as report:
+        with opened(model, wait=wait) as found:
+            before = model.stat().st_size
+            found.compact()
+        after = model.stat().st_size
+        report.data = {"bytes_before": before, "bytes": after}
+        report.say(f"{model} was rewritten: {size(before)} before, {size(after)} now.")
+
+
+def backup(
+    model: Store,
+    to: Annotated[Path, typer.Argument(metavar="TO", help="The copy's new file.")],
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Copy a model's file, also while others use it.
+
+    The copy holds whom is erased later, so delete it in time. `expunge restore`
+    erases them again before anyone can use it.
+    """
+    with reporting(json) as report:
+        import expunge.store
+
+        expunge.store.backup(model, to, wait=wait)
+        report.data = {"backup": str(to), "bytes": to.stat().st_size}
+        report.say(f"{to} is a copy of {model}. People erased later are still in it: delete it in time.")
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `expunge backup` made.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file; it may be lost or damaged.")],
+    receipts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Receipts exported last, if the model's file is lost."),
+    ] = None,
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Put a backup in a model's place, and erase whoever was erased since.
+
+    Who that was is looked up in the receipts of the file that it replaces, or
+    in those you exported. Restore because a file was lost, never because of how
+    a request turned out.
+    """
+    with reporting(json) as report:
+        from dataclasses import asdict
+
+        import expunge.store
+
+        found = expunge.store.restore(backup, model, receipts=receipts, wait=wait)
+        report.data = asdict(found)
+        report.facts(
+            f"{model} is restored from {backup}",
+            {
+                "records erased again": f"{found.erased:,}",
+                "requests to replace, to be made again": f"{found.replaced:,}",
+                "records inserted since, to be inserted again": f"{found.inserted:,}",
+            },
+        )
+
+
+def keygen(
+    key: Annotated[Path, typer.Argument(metavar="KEY", help="Where to write the private key (PEM).")],
+    json: Json = False,
+) -> None:
+    """Make an Ed25519 key to sign receipts with.
+
+    Give it as --sign-with to fit, unlearn, insert and replace. Keep it secret,
+    and publish the public key (KEY.pub): with it anyone can check receipts
+    (`expunge receipts --public-key`).
+    """
+    with reporting(json) as report:
+        import expunge.store
+
+        expunge.store.make_signing_key(key)
+        public = f"{key}.pub"
+        report.data = {"key": str(key), "public_key": public}
+        report.facts("", {"private key": key, "public key": public})

@@ -1,0 +1,247 @@
+"""`expunge unlearn`, `insert`, `replace` and `replan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from expunge.cli.models import has_target, opened, schema_of
+from expunge.cli.options import (
+    Ids,
+    IdsFile,
+    Json,
+    OnErrorOption,
+    SignWith,
+    Store,
+    Subjects,
+    SubjectsFile,
+    Tables,
+    Wait,
+    whole,
+)
+from expunge.cli.output import INTERRUPTED, Report, reporting, short
+from expunge.cli.train import report_counts
+from expunge.errors import BadRecords
+
+ShowOutcome = Annotated[
+    bool, typer.Option("--outcome", help="Also say how it went. It depends on the record: do not keep it.")
+]
+
+
+def unlearn(
+    model: Store,
+    id: Ids = None,
+    ids_file: IdsFile = None,
+    subject: Subjects = None,
+    subjects_file: SubjectsFile = None,
+    ignore_missing: Annotated[
+        bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")
+    ] = False,
+    outcome: ShowOutcome = False,
+    sign_with: SignWith = None,
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Erase records exactly, by id or by subject, and print the receipt.
+
+    Afterwards the whole file is as if they had never been in it. All that are
+    named are erased in one request: all of them, or, if one is unknown, none.
+    The request is on disk before it is begun, so that a crash or Ctrl-C can
+    neither lose it nor do it twice.
+
+    Do not choose whom to erase, or when, by looking at the model or at how
+    earlier requests went: the guarantee is for requests that do not.
+    """
+    with reporting(json) as report:
+        from expunge.records import Delete
+
+        ids, subjects = listed("id", id, ids_file), _listed("subject", subject, subjects_file)
+        if (ids is None) == (subjects is None):
+            raise BadRecords("ids: name records (--id, --ids-file) or people (--subject, --subjects-file), not both.")
+        with opened(model, wait=wait, sign_with=sign_with) as found:
+            missing = "ignore" if ignore_missing else "error"
+            named = Delete(keys_of(found, "id", ids), keys_of(found, "subject", subjects), missing)  # type: ignore[arg-type]
+            _serve(report, found, model, named, outcome, sign_with)
+
+
+def insert(
+    model: Store,
+    data: Tables,
+    on_error: OnErrorOption = "stop",
+    outcome: ShowOutcome = False,
+    sign_with: SignWith = None,
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Add the records of tables, as if they had been there from the start.
+
+    All of them are added in one request, or, if an id is taken, none.
+    """
+    with reporting(json) as report:
+        from expunge.records import Insert
+
+        with opened(model, wait=wait, sign_with=sign_with) as found:
+            columns, block = _encoded(report, found, model, data, on_error)
+            _serve(report, found, model, Insert(columns, block.ids, block.subjects), outcome, sign_with)
+
+
+def replace(
+    model: Store,
+    data: Tables,
+    on_error: OnErrorOption = "stop",
+    ignore_missing: Annotated[
+        bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")
+    ] = False,
+    outcome: ShowOutcome = False,
+    sign_with: SignWith = None,
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Correct records: those of the tables take the place of those with their ids.
+
+    Afterwards all is as if the corrected ones had always been there (GDPR
+    Art. 16). All are corrected in one request, or, if an id is unknown, none.
+    """
+    with reporting(json) as report:
+        from expunge.records import Replace
+
+        with opened(model, wait=wait, sign_with=sign_with) as found:
+            columns, block = _encoded(report, found, model, data, on_error)
+            if block.ids is None:
+                raise BadRecords(
+                    "ids: the schema has no column that names records, so that none can be told from another; unlearn "
+                    "it by its number, and insert the corrected one."
+                )
+            missing = "ignore" if ignore_missing else "error"
+            _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, sign_with)  # type: ignore[arg-type]
+
+
+def replan(
+    model: Store,
+    expected_records: Annotated[
+        Any, typer.Option(parser=whole, metavar="N", help="How many records there will be; by default, as now.")
+    ] = None,
+    wait: Wait = 10.0,
+    json: Json = False,
+) -> None:
+    """Fit anew, with a plan for the number of records that there are now.
+
+    Do it when a note says that the plan has been outgrown, and for no other
+    reason: to fit anew because a model turned out badly is a bias.
+    """
+    with reporting(json) as report:
+        with opened(model, wait=wait) as found:
+            seconds = found.replan(expected_records).seconds
+            report.data = {"records": found.n_records_, "size_class": list(found.plan_.size_class)}
+            low, high = found.plan_.size_class
+        report.say(f"{model} was fitted anew in {short(seconds)}; the plan is for {low:,} to {high:,} records.")
+
+
+# --- parts --------------------------------------------------------------------------------------------
+
+
+def listed(name: str, given: list[str] | None, file: Path | None) -> list[str] | None:
+    """Return the names that were given, and those in a file."""
+    if given is None and file is None:
+        return None
+    names = [one.strip() for one in given or []]
+    if file is not None:
+        try:
+            lines = file.read_text("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadRecords(f"--{name}s-file: {file} cannot be read ({error}); give a text file.") from error
+        found = [line.strip() for line in lines if line.strip()]
+        if not found:
+            raise BadRecords(f"--{name}s-file: {file} is empty; write one {name} on each line.")
+        names += found
+    if not all(names):
+        raise BadRecords(f"--{name}: empty; give the {name} itself.")
+    return names
+
+
+def keys_of(model: Any, role: str, given: list[str] | None) -> Any:
+    """Return ids or subjects in the type that they have in a model."""
+    from expunge.schema import Key, parse_keys
+
+    if given is None:
+        return None
+    schema = getattr(model, "schema_", None)
+    if schema is not None:
+        key = getattr(schema, role)
+        if key is None and role == "subject":
+            raise BadRecords("--subject: the schema has no column that names people; name records with --id.")
+        return parse_keys(key, given)
+    held = model.ids_ if role == "id" else model.subjects_
+    return parse_keys(Key(role, "integer" if held.dtype.kind in "iu" else "text"), given)
+
+
+def _encoded(report: Report, model: Any, path: Path, data: list[Path], on_error: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the columns of the records of some tables, and all that is known of them."""
+    import numpy as np
+
+    from expunge.schema import EncodedTables
+
+    tables = EncodedTables(schema_of(model, path), data, on_error=on_error, target=has_target(model))
+    block = tables.all()
+    report_counts(report, tables)
+    X = block.X.astype(np.float64)
+    return (X, block.y) if has_target(model) else (X,), block
+
+
+def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: bool, sign_with: Path | None) -> None:
+    """Serve a request and print its receipt; once begun, it is finished even after Ctrl-C."""
+    before = {receipt["request"] for receipt in model.export_receipts()["receipts"]}
+    prepared = model.prepare_request(request)
+    outcome = None
+    try:
+        outcome = model.serve_request(prepared)
+    except KeyboardInterrupt:
+        if not model.has_begun(prepared):
+            raise
+        report.note(
+            "Ctrl-C came when the request had begun, so it is being finished: to stop between the coin and the deed "
+            "would be a bias."
+        )
+        model.close()
+        with opened(path, sign_with=sign_with) as again:
+            _acknowledge(report, again, before)
+        report.finish()
+        raise typer.Exit(INTERRUPTED) from None
+    _acknowledge(report, model, before)
+    if show_outcome:
+        _show_outcome(report, outcome)
+
+
+def _acknowledge(report: Report, model: Any, before: set[str]) -> None:
+    receipts = [one for one in model.export_receipts()["receipts"] if one["request"] not in before]
+    report.data["receipts"] = receipts
+    report.data["records"] = model.n_records_
+    if not receipts:
+        report.say(f"There was nothing to do; {model.n_records_:,} records.")
+        return
+    show_receipts(report, "Done, and on disk", receipts)
+    report.say(f"{model.n_records_:,} records are in the model now.")
+
+
+def show_receipts(report: Report, title: str, receipts: list[dict[str, Any]]) -> None:
+    """Print receipts."""
+    rows = [
+        (
+            one["day"], one["kind"], f"{one['removed']:,}", f"{one['added']:,}", one["request"][:16],
+            one["hash"][:16], "yes" if one["signature"] else "no",
+        )
+        for one in receipts
+    ]  # fmt: skip
+    names = ("day (UTC)", "request", "removed", "added", "number", "hash", "signed")
+    report.table(title, names, rows, right="removed added")
+
+
+def _show_outcome(report: Report, outcome: Any) -> None:
+    said = "kept the model as it was" if outcome.kept else f"replayed the training from step {outcome.replayed_from}"
+    report.note(
+        f"outcome, for you only (it depends on the record, so do not keep it): the request {said}, in "
+        f"{short(outcome.seconds)}."
+    )
+    report.data["outcome"] = {"kept": outcome.kept, "seconds": outcome.seconds, "evaluations": outcome.evaluations}

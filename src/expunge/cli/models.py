@@ -1,0 +1,106 @@
+"""Models by the names that they have at the prompt, made from a schema; and models that are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import BadPlan, BadRecords
+from expunge.schema import Amount, Classes, Schema
+
+
+class Kind(StrEnum):
+    """What can be fitted."""
+
+    logistic = "logistic"
+    svm = "svm"
+    huber = "huber"
+    linear = "linear"
+    ridge = "ridge"
+    kmeans = "kmeans"
+
+
+CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.linear, Kind.ridge)
+
+
+def new_model(
+    kind: Kind,
+    schema: Schema | None = None,
+    *,
+    rho: float | str = "auto",
+    clusters: int = 8,
+    alpha: float | None = None,
+    records_per_subject: int = 1,
+    expected_records: int | None = None,
+) -> Any:
+    """Return an unfitted model of a kind, with what the schema declares."""
+    import expunge
+
+    target = None if schema is None else schema.target
+    if schema is not None:
+        _check_target(kind, target)
+    common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
+    if kind is Kind.ridge:
+        bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
+        return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
+    if kind is Kind.kmeans:
+        if alpha is not None:
+            raise BadPlan("--alpha: k-means has no penalty; leave it out.")
+        return expunge.KMeans(clusters, rho=rho, radius=1.0, **common)
+    common |= {"rho": rho, **_given(alpha=alpha)}
+    if kind in CLASSIFIERS:
+        made = expunge.LogisticRegression if kind is Kind.logistic else expunge.LinearSVC
+        return made(classes=None if target is None else list(target.values), **common)
+    regressor = expunge.HuberRegressor if kind is Kind.huber else expunge.LinearRegression
+    return regressor(target_range=None if target is None else (target.low, target.high), **common)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
+    """Raise if a model cannot predict the schema's target."""
+    if kind is Kind.kmeans:
+        return
+    if target is None:
+        raise BadPlan(f"--model {kind}: the schema has no target; declare a column with kind = \"target\".")
+    if kind in CLASSIFIERS and not isinstance(target, Classes):
+        raise BadPlan(
+            f"--model {kind}: the target {target.name!r} is a number (low, high), and {kind} predicts classes. Use "
+            "huber, linear or ridge, or give its values = [...] in the schema."
+        )
+    if kind in REGRESSORS and not isinstance(target, Amount):
+        raise BadPlan(
+            f"--model {kind}: the target {target.name!r} has values = [...], and {kind} predicts numbers. Use logistic "
+            "or svm, or give its low and high in the schema."
+        )
+
+
+@contextmanager
+def opened(path: Path, **how: Any) -> Iterator[Any]:
+    """Open the file of a model for the time being."""
+    import expunge
+
+    with expunge.open(path, **how) as model:
+        yield model
+
+
+def schema_of(model: Any, path: Path) -> Schema:
+    """Return the schema that is kept with a model."""
+    schema = getattr(model, "schema_", None)
+    if schema is None:
+        raise BadRecords(
+            f"{path}: this model was made in Python, without a schema, so that tables cannot be encoded for it here; "
+            "do it in Python, or fit it by `expunge fit --schema`."
+        )
+    found: Schema = schema
+    return found
+
+
+def has_target(model: Any) -> bool:
+    """Say whether a model predicts a target."""
+    return "y" in model.COLUMNS

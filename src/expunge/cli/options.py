@@ -1,0 +1,75 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from expunge.cli.output import INPUT
+
+Store = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge.")]
+Tables = Annotated[
+    list[Path], typer.Argument(metavar="DATA...", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
+OnErrorOption = Annotated[
+    Literal["stop", "skip"],
+    typer.Option("--on-error", help="Broken lines and values that do not fit the schema: stop, or skip such records."),
+]
+SignWith = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY", help="Sign receipts with this Ed25519 key (PEM; `expunge keygen` makes one)."),
+]
+PublicKey = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Check signatures with this key: hexadecimal digits, or a PEM file.")
+]
+Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for another process that is writing.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="A record's id; may be given several times.")]
+IdsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file with ids, one on each line.")]
+Subjects = Annotated[
+    list[str] | None,
+    typer.Option("--subject", metavar="NAME", help="A person, with all their records; may be given several times."),
+]
+SubjectsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line.")]
+
+
+def whole(text: str) -> int:
+    """Return a whole number that may be written as 2e6 or 2_000_000."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.5
+    if not number.is_integer() or abs(number) > 1e18:
+        raise typer.BadParameter(f"{text!r} is no whole number, such as 2e6.")
+    return int(number)
+
+
+def rho_or_auto(text: str) -> float | str:
+    """Return a probability, or "auto"."""
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a probability nor auto.") from None
+
+
+def check_output(path: Path, force: bool = False) -> None:
+    """Raise, before any work, if a file cannot be written there."""
+    from expunge.errors import BadPlan
+
+    if path.is_dir():
+        raise BadPlan(f"{path}: a folder; give the name of a file in it.")
+    if not path.parent.is_dir():
+        raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
+    if path.exists() and not force:
+        raise BadPlan(f"{path}: there is such a file already; give another name, or --force.")
+
+
+__all__ = [
+    "INPUT", "Ids", "IdsFile", "Json", "OnErrorOption", "PublicKey", "Quiet", "SignWith", "Store", "Subjects",
+    "SubjectsFile", "Tables", "Wait", "check_output", "rho_or_auto", "whole",
+]  # fmt: skip

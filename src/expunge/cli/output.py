@@ -1,0 +1,175 @@
+"""What commands print: tables and sentences for people, or one JSON object for scripts; and what they exit with."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from expunge import errors
+
+FOUND, USAGE, INPUT, UNKNOWN, STORE, BUSY, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 6, 70, 130
+EXIT_CODES = {
+    0: "done; for checks: nothing wrong was found",
+    FOUND: "a check found something: verify, receipts, scan or audit",
+    USAGE: "the command was used wrongly: unknown option, missing argument",
+    INPUT: "data, schema or parameters are wrong; nothing was changed",
+    UNKNOWN: "an id or subject is not there, or is there already; nothing was changed",
+    STORE: "the model's file is missing, damaged, foreign, full or read-only",
+    BUSY: "another process is writing; try again",
+    BUG: "an error in Expunge itself; please report it",
+    INTERRUPTED: "Ctrl-C; what was acknowledged is done, what had begun is finished",
+}
+
+
+def code_of(error: BaseException) -> int:
+    """Return what to exit with after an error."""
+    match error:
+        case errors.UnknownId() | errors.DuplicateId():
+            return UNKNOWN
+        case errors.BusyStore():
+            return BUSY
+        case errors.StoreError():
+            return STORE
+        case errors.ExpungeError() | ValueError() | OSError():
+            return INPUT
+    return BUG
+
+
+class Report:
+    """What a command has to say: sentences and tables go to the terminal, or ``data`` as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.data: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.console = Console(highlight=False, markup=False, emoji=False, quiet=as_json)
+        self.aside = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a sentence."""
+        self.console.print(Text(text, style))
+
+    def note(self, text: str) -> None:
+        """Print what the user should know besides, apart from the result."""
+        self.notes.append(text)
+        self.aside.print(Text.assemble(("Note: ", "bold yellow"), text))
+
+    def facts(self, title: str, facts: Mapping[str, object]) -> None:
+        """Print names and values."""
+        table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
+        table.add_column(style="dim", overflow="fold")
+        table.add_column(overflow="fold")
+        for name, value in facts.items():
+            table.add_row(Text(name), Text(str(value)))
+        self.console.print(table)
+
+    def table(self, title: str, names: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
+        """Print a table; columns named in ``right`` are aligned there."""
+        table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE)
+        for name in names:
+            table.add_column(name, justify="right" if name in right.split() else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*[Text(str(value)) for value in row])
+        self.console.print(table)
+
+    def finish(self) -> None:
+        """Print the JSON."""
+        if self.as_json:
+            print_json({**self.data, **({"notes": self.notes} if self.notes else {})})
+
+    def fail(self, code: int, message: str, kind: str) -> NoReturn:
+        """Print an error, and exit."""
+        if self.as_json:
+            print_json({"error": {"kind": kind, "message": message, "exit_code": code}, "notes": self.notes})
+        else:
+            self.aside.print(Text.assemble(("Error: ", "bold red"), message))
+        raise typer.Exit(code)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print JSON, however wide."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+@contextmanager
+def reporting(as_json: bool) -> Iterator[Report]:
+    """Give a report; say errors and warnings in words, and exit with their code."""
+    report = Report(as_json)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *rest: report.note(str(message))
+            warnings.simplefilter("ignore")
+            for kind in (errors.SeedWarning, errors.SizeWarning, errors.RankWarning, errors.NoiseWarning,
+                         errors.ClippedWarning, UserWarning):  # fmt: skip
+                warnings.simplefilter("always", kind)
+            yield report
+        report.finish()
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        report.fail(INTERRUPTED, "interrupted; what was acknowledged before is done, nothing else was begun.", "Ctrl-C")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        raise typer.Exit(0) from None
+    except Exception as error:
+        code = code_of(error)
+        if code == BUG:
+            if os.environ.get("EXPUNGE_DEBUG"):
+                traceback.print_exc()
+            report.fail(
+                code,
+                f"unexpected {type(error).__name__}: {error}. This is an error in Expunge; please report it, with what "
+                "EXPUNGE_DEBUG=1 prints. What was acknowledged before is done.",
+                type(error).__name__,
+            )
+        report.fail(code, str(error), type(error).__name__)
+
+
+def short(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> [short(s) for s in (3e-6, 0.0021, 0.5, 12.3, 4000)]
+    ['3 µs', '2.1 ms', '500 ms', '12 s', '1.1 h']
+    """
+    for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min")):
+        if seconds < {"µs": 1e-3, "ms": 1.0, "s": 120.0, "min": 3600.0}[name]:
+            return f"{_digits(seconds / unit)} {name}"
+    return f"{_digits(seconds / 3600)} h"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> [size(b) for b in (900, 1.5e6, 2e9)]
+    ['900 B', '1.5 MB', '2 GB']
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{_digits(count / unit)} {name}"
+    return f"{count:.0f} B"
+
+
+def _digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, with about three digits.
+
+    >>> [percent(s) for s in (0.84512, 0.03125, 0.00012, 1.0)]
+    ['84.5 %', '3.12 %', '0.012 %', '100 %']
+    """
+    number = 100.0 * share
+    return f"{number:.3g} %" if 0.1 <= number < 99.95 or number in (0.0, 100.0) else f"{number:.4g} %"

@@ -1,0 +1,203 @@
+"""`expunge demo`: all of it, on a real table that ships with scikit-learn and on 200,000 made-up people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from expunge.cli.options import Json
+from expunge.cli.output import Report, percent, reporting, short
+from expunge.types import Array
+
+PEOPLE, OTHERS, FEATURES, RHO = 200_000, 20_000, 30, 0.05
+SINGLY, AT_ONCE, ON_DISK = 2_000, 10_000, 25
+FILES = ("patients.csv", "others.csv", "schema.toml", "patients.expunge", "people.expunge", "report.html", "demo.png")
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
+    json: Json = False,
+) -> None:
+    """Show all of it: fit, erase, receipts, checks, a report. Under two minutes.
+
+    First the commands, one after the other, on a real table of 569 patients
+    (Wisconsin breast cancer, from scikit-learn); then 200,000 made-up people,
+    beside retraining; then the report that `expunge audit` writes. Offline.
+    """
+    with reporting(json) as report:
+        began = time.perf_counter()
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_old(folder)
+        _patients(report, folder)
+        _people(report, folder)
+        _prompt(report, ["audit", f"{folder}/people.expunge", "-o", f"{folder}/report.html"])
+        report.data |= {"seconds": time.perf_counter() - began, "folder": str(folder)}
+        report.say("")
+        report.say(f"Open {folder / 'report.html'} in a browser, and look at {folder / 'demo.png'}.", "bold")
+        report.say(f"That took {short(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what an earlier demo has left."""
+    from expunge.store.file import ENDINGS, beside
+
+    for name in FILES:
+        for ending in ("", "-key", *ENDINGS):
+            beside(folder / name, ending).unlink(missing_ok=True)
+
+
+def _title(report: Report, text: str) -> None:
+    report.console.rule(f" {text} ", align="left", characters="─")
+
+
+def _prompt(report: Report, arguments: list[str], because: str = "") -> None:
+    """Print a command, with a word on it, and run it."""
+    from expunge.cli.app import app
+
+    if because:
+        report.say(because)
+    report.say("$ expunge " + " ".join(f'"{one}"' if " " in one else one for one in arguments), "bold cyan")
+    aside: Any = io.StringIO()
+    with redirect_stdout(aside) if report.as_json else nullcontext():
+        with redirect_stderr(aside) if report.as_json else nullcontext():
+            code = app(arguments, prog_name="expunge", standalone_mode=False)
+    if code:
+        raise typer.Exit(code)
+
+
+def _patients(report: Report, folder: Path) -> None:
+    """Run the commands on a real table."""
+    _title(report, "1. A real table, at the prompt")
+    _write_patients(folder)
+    table, others, model = (f"{folder}/{name}" for name in ("patients.csv", "others.csv", "patients.expunge"))
+    schema = f"{folder}/schema.toml"
+    _prompt(report, ["schema", table, "--id", "patient", "--target", "diagnosis", "-o", schema],
+            "A schema says what each column is. It is drafted, and then it is yours to confirm.")  # fmt: skip
+    _prompt(report, ["fit", table, "--schema", schema, "--test", others, "-o", model])
+    _prompt(report, ["unlearn", model, "--id", "patient-0017", "--id", "patient-0042", "--outcome"],
+            "Two patients ask to be erased. (So few records need no noise: every deletion replays, in milliseconds.)")  # fmt: skip
+    _prompt(report, ["scan", model, "--id", "patient-0017"], "Not a byte of them is left:")
+    _prompt(report, ["verify", model])
+    _prompt(report, ["evaluate", model, others])
+
+
+def _write_patients(folder: Path) -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    rows = [
+        [f"patient-{number:04d}", *values, found.target_names[target]]
+        for number, (values, target) in enumerate(zip(found.data.tolist(), found.target.tolist(), strict=True))
+    ]
+    for name, part in (("patients.csv", rows[:455]), ("others.csv", rows[455:])):
+        with open(folder / name, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["patient", *found.feature_names, "diagnosis"])
+            writer.writerows(part)
+
+
+def make_people() -> tuple[Array, Array]:
+    """Make a table in which a linear rule explains most, but not all, of the answers."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(PEOPLE + OTHERS, FEATURES))
+    features /= np.maximum(np.linalg.norm(features, axis=1), 1.0)[:, None]
+    scores = 12.0 * features @ rng.normal(size=FEATURES) / np.sqrt(FEATURES) * np.sqrt(3)
+    return features, np.where(rng.random(len(features)) < 1.0 / (1.0 + np.exp(-scores)), 1.0, -1.0)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
+
+
+def _people(report: Report, folder: Path) -> None:
+    """Erase people from a large model, in memory and in a file, beside retraining."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression as ScikitLearns
+
+    import expunge
+    from expunge.progress import progress_bars
+
+    _title(report, f"2. {PEOPLE:,} made-up people, from Python")
+    features, answers = make_people()
+    test = features[PEOPLE:], answers[PEOPLE:]
+    features, answers = features[:PEOPLE], answers[:PEOPLE]
+    names = np.array([f"person-{number:06d}" for number in range(PEOPLE)])
+    model, fitted = _timed(lambda: expunge.LogisticRegression(rho=RHO).fit(features, answers, ids=names))
+    before = model.score(*test)
+    peer, refit = _timed(lambda: ScikitLearns().fit(features, answers))
+    scores = {"scikit-learn": peer.score(*test), "before": before}
+    leaving = np.random.default_rng().permutation(names)
+    model.unlearn(leaving[:1])  # the first deletion builds the index of ids
+    outcomes = []
+    with progress_bars(False if report.as_json else None) as show:
+        for number in range(1, SINGLY + 1):
+            outcomes.append(model.unlearn(leaving[number]))
+            show("erasing", number, SINGLY)
+    _, bulk = _timed(lambda: model.unlearn(leaving[SINGLY + 1 : SINGLY + AT_ONCE + 1]))
+    scores[f"after {SINGLY + AT_ONCE:,} left"] = after = model.score(*test)
+    stay = ~np.isin(names, leaving[: SINGLY + AT_ONCE + 1])
+    again, retrained = _timed(lambda: ScikitLearns().fit(features[stay], answers[stay]))
+    scores["scikit-learn, retrained"] = again.score(*test)
+    kept = [one.seconds for one in outcomes if one.kept]
+    replayed = [one.seconds for one in outcomes if not one.kept]
+    path = folder / "people.expunge"
+    model.save(path)
+    with expunge.open(path) as stored:
+        on_disk = [_timed(lambda one=one: stored.unlearn([one]))[1] for one in leaving[-ON_DISK:]]
+        checked = stored.verify()
+    report.data["people"] = {
+        "records": PEOPLE, "seconds": {
+            "fit": fitted, "scikit_learn": refit, "kept": float(np.median(kept)), "bulk": bulk,
+            "replayed": float(np.mean(replayed)) if replayed else None, "on_disk": float(np.median(on_disk)),
+        },
+        "kept": len(kept), "replayed": len(replayed), "accuracy": scores, "verified": checked.ok,
+    }  # fmt: skip
+    replays = f"{len(replayed)} replayed, in {short(float(np.mean(replayed)))} each" if replayed else "none replayed"
+    report.facts(
+        f"logistic regression, {FEATURES} features, ρ = {RHO} (noise σ = {model.plan_.sigma:.2g})",
+        {
+            "learned in": f"{short(fitted)} (scikit-learn: {short(refit)})",
+            f"{SINGLY:,} erased one by one": f"{len(kept):,} kept the model as it was, {replays}",
+            "such a deletion": f"{short(float(np.median(kept)))} in memory, {short(float(np.median(on_disk)))} in a "
+            f"file, synced to disk, with a receipt",
+            f"{AT_ONCE:,} erased at once": short(bulk),
+            "retraining with scikit-learn": f"{short(retrained)}, each time",
+            "accuracy on others": f"{percent(before)} before, {percent(after)} after (scikit-learn: "
+            f"{percent(scores['scikit-learn'])}, retrained: {percent(scores['scikit-learn, retrained'])})",
+            "verify": "every sum and iterate agrees, bit for bit" if checked.ok else "; ".join(checked.problems),
+        },
+    )
+    _draw(folder / "demo.png", kept, replayed, refit, scores)
+
+
+def _draw(path: Path, kept: list[float], replayed: list[float], refit: float, accuracies: dict[str, float]) -> None:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    bins = np.logspace(-5, np.log10(3 * refit), 60)
+    left.hist(kept, bins, label=f"{len(kept)} kept", color="C0")
+    left.hist(replayed, bins, label=f"{len(replayed)} replayed", color="C1")
+    left.axvline(refit, color="C3", label="retraining with scikit-learn")
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_xlabel("seconds for one deletion")
+    left.set_title(f"Deleting {SINGLY:,} people, one by one")
+    left.legend()
+    colors = ["grey" if "scikit" in name else "C0" for name in accuracies]
+    bars = right.barh(list(accuracies), [100 * a for a in accuracies.values()], color=colors)
+    right.bar_label(bars, [f" {100 * a:.2f} %" for a in accuracies.values()])
+    right.set_xlim(100 * min(accuracies.values()) - 2, 100 * max(accuracies.values()) + 2)
+    right.set_title(f"Accuracy on {OTHERS:,} others")
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,224 @@
+"""`expunge schema` and `expunge fit`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from expunge.cli.models import Kind
+from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole
+from expunge.cli.output import Report, percent, reporting, short, size
+
+SAMPLE = 200
+"""For how many records the chance of a replay is looked up."""
+UNCONFIRMED = (
+    "this schema was drafted from the data and nobody has confirmed it. What it says of the records (a largest value, "
+    "a rare category) stays when they are erased. Read it, correct it to what is publicly known, and set "
+    "confirmed = true."
+)
+
+
+def schema(
+    data: Tables,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")] = Path(
+        "schema.toml"
+    ),
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What names a record.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What names the person whose record it is.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Draft a schema: what each column is, with its range or values.
+
+    The draft is read off the data, so READ IT: whatever it says must be public
+    knowledge, such as that an age lies between 0 and 120. What was taken from
+    the records (their largest value, a rare category) would stay in the model
+    when they are erased. When all of it is right, set confirmed = true.
+
+    Encoding by a schema keeps nothing, so it leaks nothing.
+    """
+    with reporting(json) as report:
+        from expunge.schema import schema_toml
+        from expunge.schema.drafting import draft
+
+        check_output(output, force)
+        drafted = draft(data, target=target, id=id, subject=subject, ignore=ignore or (), progress=_bars(quiet, json))
+        output.write_text(schema_toml(drafted.schema, drafted.notes), encoding="utf-8")
+        found = drafted.schema
+        roles = {"id": found.id, "subject": found.subject, "target": found.target}
+        rows = [(part.name, role, drafted.notes.get(part.name, "")) for role, part in roles.items() if part]
+        rows += [(part.name, part.kind, drafted.notes.get(part.name, "")) for part in found.features]
+        rows += [(name, "ignore", drafted.notes.get(name, "")) for name in found.ignored]
+        report.table(f"{output}, drafted from {drafted.rows:,} rows", ("column", "kind", "why"), rows)
+        report.data = {
+            "schema": str(output), "rows": drafted.rows, "features": found.width, "confirmed": False,
+            "columns": {name: {"kind": kind, "why": why} for name, kind, why in rows},
+        }  # fmt: skip
+        report.note(
+            "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when records "
+            f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
+        )
+        wants = "" if found.target else " --model kmeans"
+        report.say(f"Next: expunge fit {data[0]} --schema {output}{wants} -o model.expunge")
+
+
+def fit(
+    data: Tables,
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema; `expunge schema` drafts one.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model's new file.")] = Path(
+        "model.expunge"
+    ),
+    model: Annotated[
+        Kind | None, typer.Option(help="What to fit; by default logistic for classes, huber for numbers.")
+    ] = None,
+    rho: Annotated[
+        Any,
+        typer.Option(
+            parser=rho_or_auto, metavar="P|auto",
+            help="How likely a deletion may replay the training, at worst; less means more noise.",
+        ),
+    ] = "auto",
+    test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")] = None,
+    clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
+    alpha: Annotated[float | None, typer.Option(help="The weight of the penalty on large coefficients.")] = None,
+    records_per_subject: Annotated[
+        int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
+    ] = 1,
+    expected_records: Annotated[
+        Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
+    ] = None,
+    on_error: OnErrorOption = "stop",
+    sign_with: SignWith = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Fit a model to tables, into a file from which people can be erased.
+
+    Records are read once, a block at a time, so they need not fit into memory.
+    The file has the model, its records and all that is needed to erase some of
+    them exactly; treat it as you treat the data. The schema is kept in it.
+    """  # fmt: skip
+    with reporting(json) as report:
+        import expunge
+        from expunge.cli.models import CLASSIFIERS, new_model
+        from expunge.cli.scores import encoded_test, scores, show_scores
+        from expunge.progress import progress_bars
+        from expunge.schema import Amount, EncodedTables, read_schema
+
+        declared = read_schema(schema)
+        kind = model or (Kind.kmeans if declared.target is None else
+                         Kind.huber if isinstance(declared.target, Amount) else Kind.logistic)  # fmt: skip
+        wanted = new_model(
+            kind, declared, rho=rho, clusters=clusters, alpha=alpha, records_per_subject=records_per_subject,
+            expected_records=expected_records,
+        )  # fmt: skip
+        supervised = kind is not Kind.kmeans
+        tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
+        held_out = None
+        if test:
+            held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=())
+        if not declared.confirmed:
+            report.note(UNCONFIRMED)
+        began = time.perf_counter()
+        with progress_bars(_bars(quiet, json)) as show:
+            clock = Clock(show)
+            fitted = expunge.ingest(wanted, tables, output, progress=clock, sign_with=sign_with)
+        seconds = time.perf_counter() - began
+        with fitted:
+            report_counts(report, tables)
+            _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
+            if held_out is not None:
+                report.data["test"] = scores(fitted, *encoded_test(fitted, held_out))
+                show_scores(report, "On held-out records", report.data["test"])
+                report_counts(report, held_out, "test_data")
+        what = "--id ID" if declared.subject is None else "--subject NAME"
+        if kind in CLASSIFIERS or supervised:
+            report.say(f"Next: expunge evaluate {output} test.csv; expunge unlearn {output} {what}")
+        else:
+            report.say(f"Next: expunge predict {output} {data[0]}; expunge unlearn {output} {what}")
+
+
+class Clock:
+    """Shows progress, and notes how long each stage takes."""
+
+    def __init__(self, show: Any) -> None:
+        self._show = show
+        self._times: dict[str, tuple[float, float]] = {}
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        now = time.perf_counter()
+        self._times[stage] = (self._times.get(stage, (now, now))[0], now)
+        self._show(stage, done, total)
+
+    def seconds(self, stage: str) -> float:
+        """Return how long a stage took, from the first word of it to the last."""
+        first, last = self._times.get(stage, (0.0, 0.0))
+        return last - first
+
+
+def _bars(quiet: bool, json: bool) -> bool | None:
+    return False if quiet or json else None
+
+
+def report_counts(report: Report, tables: Any, name: str = "data") -> None:
+    """Say what was skipped, clipped, unknown and missing."""
+    counts, broken = tables.counts, tables.broken
+    report.data[name] = {**counts.to_dict(), "skipped": broken.count}
+    if broken.count:
+        report.note(f"{broken.count:,} broken records were skipped: {broken}.")
+    for kind, meaning in (
+        ("clipped", "beyond the public range, and count as its end"),
+        ("unknown", 'none of the declared values, and count as "other"'),
+        ("missing", "missing"),
+    ):
+        found = {column: times for column, times in getattr(counts, kind).items() if times}
+        if found:
+            listed = ", ".join(f"{column} {times:,}" for column, times in sorted(found.items(), key=lambda x: -x[1])[:8])
+            more = f" and {len(found) - 8} columns more" if len(found) > 8 else ""
+            report.note(f"of {counts.rows:,} records, values were {meaning}: {listed}{more}.")
+
+
+def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: float, training: float) -> None:
+    """Print what came of a fit."""
+    import numpy as np
+
+    plan = model.plan_
+    rho, sigma = getattr(plan, "rho", 0.0), getattr(plan, "sigma", 0.0)
+    ids = model.ids_
+    some = np.random.default_rng().choice(ids, min(SAMPLE, len(ids)), replace=False)
+    began = time.perf_counter()
+    typical = float(model.replay_probability(some).mean())
+    look = (time.perf_counter() - began) / len(some)
+    from expunge.forecast import sync_seconds
+
+    kept = look + 5 * sync_seconds(path.parent)
+    cost = kept + typical * training / 2.0
+    bytes_ = path.stat().st_size
+    report.data |= {
+        "model": str(path), "kind": str(kind), "records": model.n_records_, "features": model.n_features_in_,
+        "rho": rho, "sigma": sigma, "replay_probability": {"worst": rho, "typical": typical},
+        "seconds": {"fit": seconds, "training": training, "deletion": cost}, "bytes": bytes_,
+        "schema_confirmed": model.schema_.confirmed,
+    }  # fmt: skip
+    report.facts(
+        f"{path}: {kind}",
+        {
+            "records": f"{model.n_records_:,}",
+            "features": f"{model.n_features_in_:,}",
+            "fitted in": f"{short(seconds)}, of which training {short(training)}",
+            "a deletion replays": f"with probability {percent(rho)} at worst, {percent(typical)} typically",
+            "a deletion takes": f"about {short(cost)}, replays included",
+            "noise": "none" if sigma == 0.0 else f"σ = {sigma:.3g}",
+            "size": size(bytes_),
+        },
+    )

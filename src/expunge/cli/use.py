@@ -1,0 +1,102 @@
+"""`expunge predict` and `expunge evaluate`."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from expunge.cli.models import has_target, opened, schema_of
+from expunge.cli.options import Json, OnErrorOption, Store, Tables, check_output
+from expunge.cli.output import reporting
+from expunge.cli.train import report_counts
+
+
+def predict(
+    model: Store,
+    data: Tables,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A CSV file; by default standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    on_error: OnErrorOption = "stop",
+    json: Json = False,
+) -> None:
+    """Predict for the records of tables.
+
+    Writes CSV with the id (or the line) of each record, the prediction, and
+    for logistic regression the probability of each class. Nothing is kept.
+    """
+    with reporting(json) as report:
+        import numpy as np
+
+        from expunge.schema import EncodedTables
+
+        if json and output is None:
+            from expunge.errors import BadPlan
+
+            raise BadPlan("--json: predictions and JSON cannot both go to standard output; give -o FILE.")
+        if output is not None:
+            check_output(output, force)
+        with opened(model, read_only=True) as found, _written(output) as file:
+            tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=False, keys=())
+            key = tables.schema.id
+            named = key is not None and all(key.name in table.names for table in tables.tables)
+            if named:
+                tables = EncodedTables(tables.schema, data, on_error=on_error, target=False, keys=("id",))
+            writer = csv.writer(file, lineterminator="\n")
+            chances = hasattr(found, "predict_proba")
+            label = "prediction" if has_target(found) else "cluster"
+            names = [f"probability of {name}" for name in found.classes_.tolist()] if chances else []
+            writer.writerow([key.name if named and key else "line", label, *names])
+            for block in tables.blocks():
+                X = block.X.astype(np.float64)
+                parts: list[Any] = [block.lines if block.ids is None else block.ids, found.predict(X)]
+                if chances:
+                    parts += list(found.predict_proba(X).T.round(6))
+                writer.writerows(zip(*[part.tolist() for part in parts], strict=True))
+        report_counts(report, tables)
+        report.data |= {"predictions": None if output is None else str(output), "records": tables.counts.rows}
+        if output is not None:
+            report.say(f"{tables.counts.rows:,} predictions are in {output}.")
+
+
+@contextmanager
+def _written(path: Path | None) -> Iterator[TextIO]:
+    """Give a file that gets its name when all of it is written."""
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    new = path.with_name(path.name + ".new")
+    try:
+        with open(new, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json: Json = False) -> None:
+    """Score a model on tables that have the target.
+
+    Accuracy and log loss for classes, R² and mean absolute error for numbers,
+    inertia for clusters. Use records that the model was not fitted to.
+    """
+    with reporting(json) as report:
+        from expunge.cli.scores import encoded_test, scores, show_scores
+        from expunge.schema import EncodedTables
+
+        with opened(model, read_only=True) as found:
+            tables = EncodedTables(
+                schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=()
+            )
+            report.data = scores(found, *encoded_test(found, tables))
+        report_counts(report, tables)
+        show_scores(report, f"{model} on {', '.join(map(str, data))}", report.data)
