@@ -2,9 +2,10 @@
 
 from expunge.schema.encoding import Counts, EncodedTables, Encoder, parse_keys
 from expunge.schema.model import Amount, Categorical, Classes, Date, Hashed, Key, Numeric, Schema, Text
+from expunge.schema.tables import Broken, OnError
 from expunge.schema.toml import parse_schema, read_schema, schema_toml
 
 __all__ = [
-    "Amount", "Categorical", "Classes", "Counts", "Date", "EncodedTables", "Encoder", "Hashed", "Key", "Numeric", "Schema", "Text", "parse_keys", "parse_schema",
-    "read_schema", "schema_toml",
+    "Amount", "Broken", "Categorical", "Classes", "Counts", "Date", "EncodedTables", "Encoder", "Hashed", "Key",
+    "Numeric", "OnError", "Schema", "Text", "parse_keys", "parse_schema", "read_schema", "schema_toml",
 ]  # fmt: skip
