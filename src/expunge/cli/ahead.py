@@ -62,7 +62,10 @@ def _show(report: Report, found: Any) -> None:
     report.table(
         "seconds on this machine",
         ("", "fit", "kept", "replayed", "on average"),
-        [(name, *(short(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion"))) for name, one in times],
+        [
+            (name, *(short(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion")))
+            for name, one in times
+        ],
         right="fit kept replayed average",
     )
     if found.paper is not None:

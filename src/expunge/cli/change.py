@@ -57,7 +57,7 @@ def unlearn(
     with reporting(json) as report:
         from expunge.records import Delete
 
-        ids, subjects = listed("id", id, ids_file), _listed("subject", subject, subjects_file)
+        ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if (ids is None) == (subjects is None):
             raise BadRecords("ids: name records (--id, --ids-file) or people (--subject, --subjects-file), not both.")
         with opened(model, wait=wait, sign_with=sign_with) as found:

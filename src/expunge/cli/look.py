@@ -105,7 +105,7 @@ def receipts(
             raise BadRecords("--id: exported receipts name people by digests only; ask the model's own file.")
         if exported:
             checked = check_receipts(model, public_key=public_key, noted=noted)
-            chosen = read_exported(model) if checked.receipts or checked.ok else {"receipts": []}
+            chosen = read_exported(model) if checked.count or checked.ok else {"receipts": []}
         else:
             with opened(model, read_only=True) as found:
                 whole = found.export_receipts()
@@ -123,13 +123,13 @@ def receipts(
 def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Path | None) -> None:
     found = [one for one in chosen["receipts"] if isinstance(one, dict) and "hash" in one]
     report.data = {
-        "ok": checked.ok, "problems": list(checked.problems), "checked": checked.receipts, "signed": checked.signed,
+        "ok": checked.ok, "problems": list(checked.problems), "checked": checked.count, "signed": checked.signed,
         "receipts": found, "exported": None if output is None else str(output),
     }  # fmt: skip
     if found and checked.ok:
         show_receipts(report, f"the last {SHOWN}" if len(found) > SHOWN else "", found[-SHOWN:])
     report.say(
-        f"{checked.receipts:,} receipts, {checked.signed:,} of them signed: "
+        f"{checked.count:,} receipts, {checked.signed:,} of them signed: "
         + ("none was altered, put in or taken out." if checked.ok else "NOT as they were written."),
         "" if checked.ok else "bold red",
     )

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from expunge.cli.output import INPUT
+from expunge.errors import BadPlan
 
 Store = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge.")]
 Tables = Annotated[
-    list[Path], typer.Argument(metavar="DATA...", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False)
+    list[Path],
+    typer.Argument(metavar="DATA...", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
@@ -59,17 +60,9 @@ def rho_or_auto(text: str) -> float | str:
 
 def check_output(path: Path, force: bool = False) -> None:
     """Raise, before any work, if a file cannot be written there."""
-    from expunge.errors import BadPlan
-
     if path.is_dir():
         raise BadPlan(f"{path}: a folder; give the name of a file in it.")
     if not path.parent.is_dir():
         raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
     if path.exists() and not force:
         raise BadPlan(f"{path}: there is such a file already; give another name, or --force.")
-
-
-__all__ = [
-    "INPUT", "Ids", "IdsFile", "Json", "OnErrorOption", "PublicKey", "Quiet", "SignWith", "Store", "Subjects",
-    "SubjectsFile", "Tables", "Wait", "check_output", "rho_or_auto", "whole",
-]  # fmt: skip

@@ -39,7 +39,9 @@ def audit(
     noted: Annotated[
         str | None, typer.Option(metavar="HASH", help="A head hash noted earlier, which must still be there.")
     ] = None,
-    runs: Annotated[int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")] = 3000,
+    runs: Annotated[
+        int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")
+    ] = 3000,
     on_error: OnErrorOption = "stop",
     quiet: Quiet = False,
     json: Json = False,

@@ -84,7 +84,8 @@ def fit(
     rho: Annotated[
         Any,
         typer.Option(
-            parser=rho_or_auto, metavar="P|auto",
+            parser=rho_or_auto,
+            metavar="P|auto",
             help="How likely a deletion may replay the training, at worst; less means more noise.",
         ),
     ] = "auto",
@@ -132,7 +133,7 @@ def fit(
         began = time.perf_counter()
         with progress_bars(_bars(quiet, json)) as show:
             clock = Clock(show)
-            fitted = expunge.ingest(wanted, tables, output, progress=clock, sign_with=sign_with)
+            fitted = expunge.ingest(wanted, tables, output, progress=clock.show, sign_with=sign_with)
         seconds = time.perf_counter() - began
         with fitted:
             report_counts(report, tables)
@@ -155,7 +156,8 @@ class Clock:
         self._show = show
         self._times: dict[str, tuple[float, float]] = {}
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
+    def show(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far a stage is."""
         now = time.perf_counter()
         self._times[stage] = (self._times.get(stage, (now, now))[0], now)
         self._show(stage, done, total)
@@ -183,7 +185,9 @@ def report_counts(report: Report, tables: Any, name: str = "data") -> None:
     ):
         found = {column: times for column, times in getattr(counts, kind).items() if times}
         if found:
-            listed = ", ".join(f"{column} {times:,}" for column, times in sorted(found.items(), key=lambda x: -x[1])[:8])
+            listed = ", ".join(
+                f"{column} {times:,}" for column, times in sorted(found.items(), key=lambda x: -x[1])[:8]
+            )
             more = f" and {len(found) - 8} columns more" if len(found) > 8 else ""
             report.note(f"of {counts.rows:,} records, values were {meaning}: {listed}{more}.")
 

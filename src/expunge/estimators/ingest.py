@@ -53,9 +53,9 @@ def ingest(
     pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns have
     names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``).
     Or it is `expunge.schema.EncodedTables`: files that a schema says how to encode; the schema is then kept with the
-    model, as ``schema_``. Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part
-    of the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside
-    ``path`` until they are laid out, and then trained on a block at a time.
+    model, as ``schema_``. Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it
+    cannot know from a part of the records, such as ``classes``, must be declared. Records are read once, kept in
+    temporary files beside ``path`` until they are laid out, and then trained on a block at a time.
 
     >>> import tempfile, expunge
     >>> rng = np.random.default_rng(0)
@@ -102,9 +102,7 @@ def _no_estimate(records: int) -> int | None:
     return None
 
 
-def _read(
-    model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], int | None], show: Show
-) -> Block:
+def _read(model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], int | None], show: Show) -> Block:
     """Put all records into temporary files; return the first block, without its rows."""
     like: Block | None = None
     supervised = "y" in model.COLUMNS
