@@ -19,7 +19,7 @@ SHOWN = 20
 
 
 def info(model: Store, json: Json = False) -> None:
-    """Say what a model is: its plan, its schema, how many records and receipts."""
+    """Say what a model is: plan, schema, records, receipts."""
     with reporting(json) as report:
         with opened(model, read_only=True) as found:
             plan, schema = found.plan_, getattr(found, "schema_", None)
@@ -86,7 +86,7 @@ def receipts(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List, export and check receipts: that requests were done, and in which order.
+    """List, export and check the receipts of requests.
 
     Each has the hash of the one before, so that none can be altered, put in or
     taken out unnoticed. A receipt says that a request was done, never how. With
@@ -147,7 +147,7 @@ def verify(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Re-derive the whole state from the records that are there, bit for bit.
+    """Re-derive the whole state from the records, bit for bit.
 
     It shows that these records and no others make up the model's sums and
     iterates, and that the noise is such as the plan says.

@@ -46,7 +46,7 @@ def audit(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Check everything that can be checked, and write a report to be filed.
+    """Check all that can be checked, and write a report (HTML).
 
     The state against the records, bit for bit; the chain of receipts; the bytes
     of ids or subjects that you give (they are not repeated in the report); a

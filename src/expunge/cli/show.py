@@ -25,7 +25,7 @@ def demo(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
     json: Json = False,
 ) -> None:
-    """Show all of it: fit, erase, receipts, checks, a report. Under two minutes.
+    """Show all of it, from a table to a report, in under two minutes.
 
     First the commands, one after the other, on a real table of 569 patients
     (Wisconsin breast cancer, from scikit-learn); then 200,000 made-up people,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,8 @@ from expunge.cli.models import Kind
 from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole
 from expunge.cli.output import Report, percent, reporting, short, size
 
+SYNCS = 5
+"""How often a request waits for the disk."""
 SAMPLE = 200
 """For how many records the chance of a replay is looked up."""
 UNCONFIRMED = (
@@ -103,7 +107,7 @@ def fit(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Fit a model to tables, into a file from which people can be erased.
+    """Fit a model to tables; people can be erased from its file.
 
     Records are read once, a block at a time, so they need not fit into memory.
     The file has the model, its records and all that is needed to erase some of
@@ -192,6 +196,17 @@ def report_counts(report: Report, tables: Any, name: str = "data") -> None:
             report.note(f"of {counts.rows:,} records, values were {meaning}: {listed}{more}.")
 
 
+def _sync_seconds(folder: Path) -> float:
+    """Return how long the disk takes to have something for sure."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        began = time.perf_counter()
+        for _ in range(3):
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+        return (time.perf_counter() - began) / 3
+
+
 def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: float, training: float) -> None:
     """Print what came of a fit."""
     import numpy as np
@@ -203,9 +218,7 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
     began = time.perf_counter()
     typical = float(model.replay_probability(some).mean())
     look = (time.perf_counter() - began) / len(some)
-    from expunge.forecast import sync_seconds
-
-    kept = look + 5 * sync_seconds(path.parent)
+    kept = look + SYNCS * _sync_seconds(path.parent)
     cost = kept + typical * training / 2.0
     bytes_ = path.stat().st_size
     report.data |= {

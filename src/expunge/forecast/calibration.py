@@ -108,7 +108,9 @@ def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callab
     wanted, most = kind.wanted, kind.most_steps
     steps = most if kind.everyone else min(most, FEW_STEPS)
     batch = min(wanted.batch, FEW_RECORDS)
-    smallest = Size(max(_least(kind), 1, min(wanted.records, 16 * FEW_RECORDS if kind.everyone else steps * batch)), steps)
+    smallest = Size(
+        max(_least(kind), 1, min(wanted.records, 16 * FEW_RECORDS if kind.everyone else steps * batch)), steps
+    )
     trials.run(smallest)  # the first of all takes longer
     points = [trials.run(smallest)]
     if not kind.everyone:

@@ -21,7 +21,7 @@ from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearS
 from expunge.forecast.advising import advise
 from expunge.forecast.calibration import Calibration, Costs, calibrate
 from expunge.forecast.facts import Forecast, Paper, Times
-from expunge.forecast.problems import Kind, Size, size_of
+from expunge.forecast.problems import Kind, size_of
 from expunge.least_squares import RidgePlan
 from expunge.mechanisms import Identity
 from expunge.planning import Plan, check_positive, check_rho
@@ -129,7 +129,9 @@ def _planned(model: Any, records: int, features: int) -> Any:
     plan = model.plan_
     most = _most_summed(plan)
     if most is not None and records > most:
-        raise BadPlan(f"records={records}: this model can sum up to {most:,} exactly. Give fewer, or use another model.")
+        raise BadPlan(
+            f"records={records}: this model can sum up to {most:,} exactly. Give fewer, or use another model."
+        )
     return plan
 
 
