@@ -12,7 +12,7 @@ from expunge.errors import BadPlan
 Store = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge.")]
 Tables = Annotated[
     list[Path],
-    typer.Argument(metavar="DATA...", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False),
+    typer.Argument(metavar="DATA", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
