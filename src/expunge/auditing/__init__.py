@@ -2,5 +2,6 @@
 
 from expunge.auditing.auditor import audit
 from expunge.auditing.findings import Audit, Check
+from expunge.auditing.report import render, write_report
 
-__all__ = ["Audit", "Check", "audit"]
+__all__ = ["Audit", "Check", "audit", "render", "write_report"]

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 FORMAT = "expunge audit 1"
-Result = Literal["passed", "attention", "problem", "not checked"]
+Result = Literal["passed", "attention", "problem", "measured", "not checked"]
 Status = Literal["live", "gone", "left", "unclear", "not searchable"]
 
 

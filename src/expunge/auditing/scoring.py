@@ -78,7 +78,7 @@ def check_score(score: Score | None) -> Check:
         what = ", ".join(f"{name} {_shown(name, value)}" for name, value in score.values)
         finding = f"On {score.records:,} test record{'s' * (score.records != 1)}: {what}."
     return Check(
-        "score", "How good the model is", "not checked" if score is None else "passed", finding,
+        "score", "How good the model is", "not checked" if score is None else "measured", finding,
         "What the model of this day is worth on these records.",
         "Anything about erasure. It is not judged: which score is good enough is for its owner to say.",
     )  # fmt: skip
