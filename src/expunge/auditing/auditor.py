@@ -184,7 +184,9 @@ def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
         result, finding = "not checked", "No ids, subjects or rows were given to look for."
     else:
         counts = {status: sum(one.status == status for one in given) for status in _STATUSES}
-        finding = "Of those given: " + ", ".join(f"{counts[s]:,} {words}" for s, words in _STATUSES.items() if counts[s])
+        finding = "Of those given: " + ", ".join(
+            f"{counts[s]:,} {words}" for s, words in _STATUSES.items() if counts[s]
+        )
         finding += "."
         problems = [
             f"The {ordinal(one.position)} {one.what} given is no record any more, and yet its bytes are in "

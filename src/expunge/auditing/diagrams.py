@@ -71,7 +71,9 @@ def _box(axes: Any, x: float, y: float, width: float, height: float, text: str, 
 
 
 def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], color: str = GREY) -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+    )
 
 
 def _steps(axes: Any, drawing: Drawing) -> None:
@@ -82,7 +84,14 @@ def _steps(axes: Any, drawing: Drawing) -> None:
     homes = _homes(drawing.schedule, len(names))
     for j, home in enumerate(homes):
         color, width, order = (ORANGE, 1.5, 2) if j == ONE else (GREY, 0.5, 1)
-        axes.plot([people[j], xs[home]], [5.65, 4.55], color=color, linewidth=width, alpha=1.0 if j == ONE else 0.55, zorder=order)
+        axes.plot(
+            [people[j], xs[home]],
+            [5.65, 4.55],
+            color=color,
+            linewidth=width,
+            alpha=1.0 if j == ONE else 0.55,
+            zorder=order,
+        )
     _dots(axes, people, 5.75)
     lot = {"scattered": "drawn by lot", "shuffled": "in an order drawn by lot", "arrival": "in order of arrival"}
     axes.text(5.0, 6.25, f"records, {lot.get(drawing.schedule, '')}", ha="center", fontsize=8.5, color=DARK)
@@ -100,7 +109,9 @@ def _steps(axes: Any, drawing: Drawing) -> None:
         _arrow(axes, (left + width / 2, 2.4), (right - width / 2, 2.4))
     axes.text(0.05, 4.72, "steps", fontsize=8.5, color=GREY)
     summed = "sums so far, each with noise (≈)" if drawing.noise else "sums so far"
-    axes.text(5.0, 1.55, f"{summed}; the path of the training, and so the model, follows from them", ha="center", fontsize=8.5)
+    axes.text(
+        5.0, 1.55, f"{summed}; the path of the training, and so the model, follows from them", ha="center", fontsize=8.5
+    )
     again = f"; the records are gone through {drawing.epochs:,} times" if drawing.epochs > 1 else ""
     axes.text(
         5.0, 0.5,
@@ -118,7 +129,11 @@ def _homes(schedule: str, steps: int) -> list[int]:
     if schedule == "arrival":
         return cut
     rng = np.random.default_rng(4)
-    return [cut[j] for j in rng.permutation(PEOPLE)] if schedule == "shuffled" else [there[j] for j in rng.integers(len(there), size=PEOPLE)]
+    return (
+        [cut[j] for j in rng.permutation(PEOPLE)]
+        if schedule == "shuffled"
+        else [there[j] for j in rng.integers(len(there), size=PEOPLE)]
+    )
 
 
 def _rounds(axes: Any, drawing: Drawing) -> None:
@@ -130,7 +145,11 @@ def _rounds(axes: Any, drawing: Drawing) -> None:
     if drawing.rate < 1.0:
         hollow = np.random.default_rng(1).random(PEOPLE) >= max(drawing.rate, 0.2)
         hollow[ONE] = False
-    who = "all records, in every round" if hollow is None else f"in every round each record joins with probability {drawing.rate:g}"
+    who = (
+        "all records, in every round"
+        if hollow is None
+        else f"in every round each record joins with probability {drawing.rate:g}"
+    )
     axes.text(5.0, 5.65, who, ha="center", fontsize=8.5)
     _dots(axes, people, 5.15, hollow)
     for x, name in zip(xs, names, strict=True):
@@ -142,7 +161,13 @@ def _rounds(axes: Any, drawing: Drawing) -> None:
         _box(axes, x, 2.8, 1.15, 0.95, f"{name}\nΣ+≈" if drawing.noise else f"{name}\nΣ")
     for left, right in zip(xs, xs[1:], strict=False):
         _arrow(axes, (left + 0.6, 2.8), (right - 0.6, 2.8))
-    axes.text(5.0, 1.75, f"rounds: a sum{', with noise (≈),' if drawing.noise else ''} gives the model of the next round", ha="center", fontsize=8.5)
+    axes.text(
+        5.0,
+        1.75,
+        f"rounds: a sum{', with noise (≈),' if drawing.noise else ''} gives the model of the next round",
+        ha="center",
+        fontsize=8.5,
+    )
     axes.text(
         5.0, 0.65,
         "To erase the record in orange: it is taken out of every round's sum. By a coin,\nthe rounds either fit as they are, or are made again."

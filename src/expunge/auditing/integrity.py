@@ -181,7 +181,9 @@ def check_chain(exported: dict[str, Any] | None, error: str | None, public_key: 
         "Which requests the operator's software recorded as done, on which days and in which order; that no receipt was "
         "altered, moved or taken out since a later one was signed, or since the head hash was noted elsewhere."
     )
-    not_shown = "That the model is free of a record: whoever holds file and key could write any receipt. The first check does."
+    not_shown = (
+        "That the model is free of a record: whoever holds file and key could write any receipt. The first check does."
+    )
 
     def check(result: Result, finding: str, problems: tuple[str, ...] = ()) -> Check:
         return Check("receipts", "The receipts are in order", result, finding, shows, not_shown, problems)
@@ -193,7 +195,9 @@ def check_chain(exported: dict[str, Any] | None, error: str | None, public_key: 
     if not found.ok:
         return check("problem", f"{number}, and not all is well with them.", tuple(found.problems))
     if public_key is None:
-        signatures = f"{found.signed:,} signed (no public key was given to check it with)" if found.signed else "none signed"
+        signatures = (
+            f"{found.signed:,} signed (no public key was given to check it with)" if found.signed else "none signed"
+        )
     else:
         signatures = "all signed by the given key" if found.count else "none to be signed"
     known = "the noted head is among them" if noted is not None else "no head noted earlier was given to compare"
@@ -207,7 +211,9 @@ def check_leftovers(path: Path, waiting: bool) -> Check:
     """Look for what should not be there between two requests."""
     problems = [f"{name}: {why}" for name, why in _leftovers(path)]
     if waiting:
-        problems.append("A request was recorded and interrupted; it is not done yet. Open the model for writing: this ends it.")
+        problems.append(
+            "A request was recorded and interrupted; it is not done yet. Open the model for writing: this ends it."
+        )
     return Check(
         "leftovers", "Nothing is left over", "problem" if problems else "passed",
         "Something is left of a process that ended early." if problems else
@@ -303,15 +309,17 @@ def check_public(model: Any) -> Check:
     elif not getattr(schema, "confirmed", False):
         read.append("nobody has confirmed that the ranges and vocabularies of the schema are public knowledge")
     if hasattr(model, "classes_") and getattr(model, "classes", None) is None:
-        read.append("the classes were read off the records: that there was one stays known, though its only record be erased")
+        read.append(
+            "the classes were read off the records: that there was one stays known, though its only record be erased"
+        )
     result: Result = "attention" if read else "not checked" if unknown else "passed"
     said_so = [*read, *unknown]
-    finding = "; ".join(said_so)[:1].upper() + "; ".join(said_so)[1:] if said_so else "The schema was confirmed as public"
+    finding = (
+        "; ".join(said_so)[:1].upper() + "; ".join(said_so)[1:] if said_so else "The schema was confirmed as public"
+    )
     return Check(
         "public", "Nothing but public knowledge was fixed beforehand", result, finding + ".",
         "Ranges, vocabularies and classes were declared, not computed from the records, so that no erased record shines "
         "through them.",
         "What was done to the data before it came here, or how settings were chosen.",
     )  # fmt: skip
-
-

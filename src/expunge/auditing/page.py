@@ -94,7 +94,12 @@ def shown(text: object, most: int = LONGEST) -> str:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "stacked", numbers: Sequence[int] = ()
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    caption: str = "",
+    kind: str = "stacked",
+    numbers: Sequence[int] = (),
 ) -> str:
     """Return a table of cells that are HTML already, the first of each row its head; ``numbers`` are set to the right."""
 

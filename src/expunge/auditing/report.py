@@ -51,7 +51,9 @@ def write_report(audit: Audit, path: str | PathLike[str]) -> None:
 
 
 def _refuse(path: Path) -> None:
-    belongs = any(path.name.endswith(ending) and path.with_name(path.name.removesuffix(ending)).exists() for ending in ENDINGS)
+    belongs = any(
+        path.name.endswith(ending) and path.with_name(path.name.removesuffix(ending)).exists() for ending in ENDINGS
+    )
     if belongs:
         raise StoreError(f"{path}: this name is for a file that belongs to a store; give another, such as report.html.")
     try:
@@ -242,7 +244,9 @@ def _pictures(audit: Audit) -> Iterator[str]:
         yield drawn("Score on the test records", score_plot(audit.score), caption)
 
 
-_ACTIVITY = "From the receipts: they say how many records a request removed or added, on which day, and nothing of how it went."
+_ACTIVITY = (
+    "From the receipts: they say how many records a request removed or added, on which day, and nothing of how it went."
+)
 _USES = {
     "steps": "Only the step of a record knows it, and those after. Thanks to the noise, what comes after can mostly stay: "
     "it is then exactly as likely without the record.",
@@ -261,7 +265,9 @@ _ADDS = {
 
 def _confusion(score: Score) -> str:
     most = max((max(row) for row in score.counts), default=0) or 1
-    right = sum(score.counts[j][j] for j in range(min(len(score.counts), len(score.labels))) if j < len(score.counts[j]))
+    right = sum(
+        score.counts[j][j] for j in range(min(len(score.counts), len(score.labels))) if j < len(score.counts[j])
+    )
     columns = score.labels[: len(score.counts[0])] if score.counts else ()
 
     def cell(row: int, column: int) -> str:
@@ -270,7 +276,9 @@ def _confusion(score: Score) -> str:
         return f'<td style="background:rgba({color},{0.45 * share:.3f})">{score.counts[row][column]:,}</td>'
 
     body = "".join(
-        f'<tr><th scope="row">{shown(label, 40)}</th>' + "".join(cell(row, column) for column in range(len(columns))) + "</tr>"
+        f'<tr><th scope="row">{shown(label, 40)}</th>'
+        + "".join(cell(row, column) for column in range(len(columns)))
+        + "</tr>"
         for row, label in enumerate(score.labels)
     )
     heads = "".join(f'<th scope="col">{shown(label, 40)}</th>' for label in columns)
@@ -315,7 +323,10 @@ def _meaning(audit: Audit) -> str:
 
 
 def _plan(audit: Audit) -> str:
-    rows = ([shown(line.name), shown(line.value), f'<span class="why">{shown(line.meaning, 300)}</span>'] for line in audit.facts.plan)
+    rows = (
+        [shown(line.name), shown(line.value), f'<span class="why">{shown(line.meaning, 300)}</span>']
+        for line in audit.facts.plan
+    )
     note = "<p>Everything that was fixed before the records were seen. Requests never change it.</p>"
     return note + table(["Setting", "Value", "Meaning"], rows)
 
@@ -326,10 +337,12 @@ def _receipts(audit: Audit) -> str:
     if facts.head:
         head = (
             "<p>Note this head hash in another place: given to the next audit, it shows that none of these receipts was "
-            f'altered or taken out since.</p><pre>{shown(facts.head)}</pre>'
+            f"altered or taken out since.</p><pre>{shown(facts.head)}</pre>"
         )
     if not audit.receipts:
-        return head + ("<p>There are none yet: no request was made since the model was saved.</p>" if not facts.receipts else "")
+        return head + (
+            "<p>There are none yet: no request was made since the model was saved.</p>" if not facts.receipts else ""
+        )
     left_out = (facts.receipts or 0) - len(audit.receipts)
     caption = f"The last {len(audit.receipts)} of {facts.receipts:,}" if left_out > 0 else "All of them"
     rows = (
