@@ -150,7 +150,7 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
 def verify(
     model: Store,
     tolerance: Annotated[
-        float, typer.Option(help="Relative difference to allow on another machine, such as 1e-9.")
+        float, typer.Option(metavar="T", help="Relative difference to allow on another machine, such as 1e-9.")
     ] = 0.0,
     wait: Wait = 10.0,
     json: Json = False,
