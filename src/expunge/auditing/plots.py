@@ -22,7 +22,14 @@ def noise_plot(noise: Noise) -> str:
 
     def draw(axes: Any) -> None:
         axes.bar(
-            edges[:-1], heights, np.diff(edges), align="edge", color=PALE, edgecolor=GREY, linewidth=0.6, label="in the file"
+            edges[:-1],
+            heights,
+            np.diff(edges),
+            align="edge",
+            color=PALE,
+            edgecolor=GREY,
+            linewidth=0.6,
+            label="in the file",
         )
         x = np.linspace(edges[0], edges[-1], 161)
         axes.plot(x, np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi), color=ORANGE, linewidth=1.8, label="as planned: normal")
@@ -32,9 +39,7 @@ def noise_plot(noise: Noise) -> str:
         axes.set_title(f"p ≈ {noise.p_value:g}", loc="right", fontsize=9)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
 
-    label = (
-        f"Histogram of {noise.numbers:,} numbers of noise beside the standard normal density; p about {noise.p_value:g}."
-    )
+    label = f"Histogram of {noise.numbers:,} numbers of noise beside the normal density; p about {noise.p_value:g}."
     return figure("noise", label, 2.6, draw)
 
 
@@ -66,11 +71,15 @@ def activity_plot(activity: Sequence[Activity]) -> str:
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.yaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
         axes.set_ylabel("records")
-        axes.set_xlabel("month (UTC)" if monthly else f"day of {first.year} (UTC)" if first.year == last.year else "day")
+        axes.set_xlabel(
+            "month (UTC)" if monthly else f"day of {first.year} (UTC)" if first.year == last.year else "day"
+        )
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
     said = ", ".join(f"{counts[kind].sum():,} {name}" for kind, (name, _) in KINDS.items() if counts[kind].any())
-    return figure("activity", f"Records by {'month' if monthly else 'day'}, {first} to {last}: {said or 'none'}.", 2.4, draw)
+    return figure(
+        "activity", f"Records by {'month' if monthly else 'day'}, {first} to {last}: {said or 'none'}.", 2.4, draw
+    )
 
 
 def _days(first: date, last: date) -> list[date]:
