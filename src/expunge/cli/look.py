@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,13 @@ from expunge.cli.options import Ids, IdsFile, Json, PublicKey, Store, Subjects, 
 from expunge.cli.output import FOUND, Report, percent, reporting, size
 from expunge.errors import BadRecords
 
+_STATUSES = {
+    "live": "a record of the model, so its bytes are there",
+    "gone": "not in the model, and no byte of it in its files",
+    "left": "NOT in the model, but its BYTES ARE LEFT in the files",
+    "unclear": "not in the model; such bytes are part of something else that is",
+    "not searchable": "not in the model; too short to look for its bytes",
+}
 SHOWN = 20
 """How many receipts are shown."""
 
@@ -142,7 +150,7 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
 def verify(
     model: Store,
     tolerance: Annotated[
-        float, typer.Option(help="Relative difference to allow on another machine, such as 1e-9.")
+        float, typer.Option(metavar="T", help="Relative difference to allow on another machine, such as 1e-9.")
     ] = 0.0,
     wait: Wait = 10.0,
     json: Json = False,
@@ -190,7 +198,7 @@ def scan(
     bytes are everywhere; give the rows themselves, as --rows people.csv.
     """
     with reporting(json) as report:
-        from expunge.auditing import look_for
+        from expunge.auditing.people import look_for
 
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if ids is None and subjects is None and not rows:
@@ -203,12 +211,17 @@ def scan(
 
                 table = EncodedTables(schema_of(found, model), rows, target=False, keys=()).all().X
             searched = look_for(found, model, rows=table, **named)
-        report.data = {"ok": all(one.ok for one in searched), "searched": [one.to_dict() for one in searched]}
+        left = [one for one in searched if one.status == "left"]
+        report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
+        shown = (left + [one for one in searched if one.status != "left"])[:SHOWN]
         report.table(
             f"{len(searched):,} looked for in the files of {model}",
-            ("looked for", "in the model", "bytes"),
-            [(one.label, one.where, one.said) for one in searched[:SHOWN]],
+            ("looked for", "found"),
+            [(f"{one.what} number {one.position} of those given", _STATUSES[one.status]) for one in shown],
         )
-        if not report.data["ok"]:
+        if len(searched) > len(shown):
+            report.say(f"... and {len(searched) - len(shown):,} more; --json lists all.")
+        if left:
+            report.say(f"{len(left):,} that are not in the model have left bytes in its files.", "bold red")
             report.finish()
             raise typer.Exit(FOUND)

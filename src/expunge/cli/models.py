@@ -23,6 +23,7 @@ class Kind(StrEnum):
     kmeans = "kmeans"
 
 
+KINDS = "|".join(Kind)
 CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.linear, Kind.ridge)
 
 

@@ -18,7 +18,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for s
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
 OnErrorOption = Annotated[
     Literal["stop", "skip"],
-    typer.Option("--on-error", help="Broken lines and values that do not fit the schema: stop, or skip such records."),
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="Broken lines and values that do not fit the schema: stop, or skip such records.",
+    ),
 ]
 SignWith = Annotated[
     Path | None,

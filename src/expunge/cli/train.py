@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.models import Kind
+from expunge.cli.models import KINDS, Kind
 from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole
 from expunge.cli.output import Report, percent, reporting, short, size
 
@@ -83,7 +83,8 @@ def fit(
         "model.expunge"
     ),
     model: Annotated[
-        Kind | None, typer.Option(help="What to fit; by default logistic for classes, huber for numbers.")
+        Kind | None,
+        typer.Option(metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers."),
     ] = None,
     rho: Annotated[
         Any,
@@ -95,7 +96,9 @@ def fit(
     ] = "auto",
     test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")] = None,
     clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
-    alpha: Annotated[float | None, typer.Option(help="The weight of the penalty on large coefficients.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")
+    ] = None,
     records_per_subject: Annotated[
         int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
     ] = 1,
