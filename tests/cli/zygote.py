@@ -192,10 +192,9 @@ def _live(request, files):
     os.environ.clear()
     os.environ.update(request["env"])
     encoding = request["env"].get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = open(0, encoding=encoding, closefd=False)
-    sys.stdout, sys.stderr = (
-        open(number, "w", 1 if number == 2 or os.isatty(number) else -1, encoding, closefd=False) for number in (1, 2)
-    )
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding, "backslashreplace", closefd=False)
     sys.argv = ["expunge", *request["argv"]]
     warnings.resetwarnings()
     signal.signal(signal.SIGINT, signal.default_int_handler)
