@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from typer.core import TyperGroup
 
 from expunge import __version__
 from expunge.cli import ahead, care, change, look, report, show, train, use
-from expunge.cli.output import EXIT_CODES
+from expunge.cli.output import EXIT_CODES, tell_usage
 
 START, USE, ERASE, CHECK, CARE = "Start", "Use", "Erase and correct", "Check", "Look after the file"
 
@@ -23,6 +24,18 @@ class Grouped(TyperGroup):
             with formatter.section(title):
                 found = [self.get_command(ctx, command.__name__) for command in commands]
                 formatter.write_dl([(one.name, one.get_short_help_str(66)) for one in found if one is not None])
+
+    def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **how: Any) -> Any:
+        """Run a command, and exit; wrong usage is told as other errors are."""
+        if not standalone_mode:
+            return super().main(args, *rest, standalone_mode=False, **how)
+        try:
+            code = super().main(args, *rest, standalone_mode=False, **how)
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            code = tell_usage(error, "--json" in (sys.argv if args is None else args))
+        sys.exit(code)
 
 
 app = typer.Typer(

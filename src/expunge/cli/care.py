@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from expunge.cli.models import opened
-from expunge.cli.options import Json, Store, Wait
+from expunge.cli.options import Json, Store, Wait, check_output
 from expunge.cli.output import reporting, size
 
 
@@ -40,6 +40,7 @@ def backup(
     with reporting(json) as report:
         import expunge.store
 
+        check_output(to)
         expunge.store.backup(model, to, wait=wait)
         report.data = {"backup": str(to), "bytes": to.stat().st_size}
         report.say(f"{to} is a copy of {model}. People erased later are still in it: delete it in time.")
@@ -91,6 +92,7 @@ def keygen(
     with reporting(json) as report:
         import expunge.store
 
+        check_output(key)
         expunge.store.make_signing_key(key)
         public = f"{key}.pub"
         report.data = {"key": str(key), "public_key": public}

@@ -229,8 +229,8 @@ def show_receipts(report: Report, title: str, receipts: list[dict[str, Any]]) ->
     """Print receipts."""
     rows = [
         (
-            one["day"], one["kind"], f"{one['removed']:,}", f"{one['added']:,}", one["request"][:12],
-            one["hash"][:12], "yes" if one["signature"] else "no",
+            one["day"], one["kind"], f"{one['removed']:,}", f"{one['added']:,}", one["request"][:11],
+            one["hash"][:11], "yes" if one["signature"] else "no",
         )
         for one in receipts
     ]  # fmt: skip

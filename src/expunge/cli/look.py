@@ -13,7 +13,7 @@ from expunge.cli.change import keys_of, listed, show_receipts
 from expunge.cli.models import opened, schema_of
 from expunge.cli.options import Ids, IdsFile, Json, PublicKey, Store, Subjects, SubjectsFile, Wait, check_output
 from expunge.cli.output import FOUND, Report, percent, reporting, size
-from expunge.errors import BadRecords
+from expunge.errors import BadPlan, BadRecords
 
 _STATUSES = {
     "live": "a record of the model, so its bytes are there",
@@ -161,6 +161,8 @@ def verify(
     iterates, and that the noise is such as the plan says.
     """
     with reporting(json) as report:
+        if not 0.0 <= tolerance < 1.0:
+            raise BadPlan(f"--tolerance {tolerance}: give a number from 0 to below 1, such as 1e-9.")
         with opened(model, wait=wait) as found:
             checked = found.verify(tolerance=tolerance)
         report.data = {
@@ -168,9 +170,10 @@ def verify(
             "noise_p_value": checked.noise_p_value,
         }  # fmt: skip
         noise = "" if checked.noise_p_value is None else f" The noise is plausible (p = {checked.noise_p_value:.2g})."
+        how = f"within {tolerance:g}" if tolerance else "bit for bit"
         if checked.ok:
             report.say(
-                f"{model}: all {checked.steps:,} steps agree with the {checked.records:,} records, bit for bit.{noise}"
+                f"{model}: all {checked.steps:,} steps agree with the {checked.records:,} records, {how}.{noise}"
             )
             return
         report.say(f"{model} does NOT agree with its records; restore a backup:", "bold red")

@@ -62,11 +62,12 @@ def rho_or_auto(text: str) -> float | str:
         raise typer.BadParameter(f"{text!r} is neither a probability nor auto.") from None
 
 
-def check_output(path: Path, force: bool = False) -> None:
-    """Raise, before any work, if a file cannot be written there."""
+def check_output(path: Path, force: bool | None = None) -> None:
+    """Raise, before any work, if a file cannot be written there; ``force`` is None where there is no --force."""
     if path.is_dir():
         raise BadPlan(f"{path}: a folder; give the name of a file in it.")
     if not path.parent.is_dir():
         raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
     if path.exists() and not force:
-        raise BadPlan(f"{path}: there is such a file already; give another name, or --force.")
+        remedy = "remove it" if force is None else "--force"
+        raise BadPlan(f"{path}: there is such a file already; give another name, or {remedy}.")

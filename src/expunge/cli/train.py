@@ -123,6 +123,7 @@ def fit(
         from expunge.progress import progress_bars
         from expunge.schema import Amount, EncodedTables, read_schema
 
+        check_output(output)
         declared = read_schema(schema)
         kind = model or (Kind.kmeans if declared.target is None else
                          Kind.huber if isinstance(declared.target, Amount) else Kind.logistic)  # fmt: skip
@@ -132,9 +133,8 @@ def fit(
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
         tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
-        held_out = None
-        if test:
-            held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=())
+        held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=()) if test else None
+        others = encoded_test(held_out) if held_out else ()  # what is wrong with it is better said before the fit
         if not declared.confirmed:
             report.note(UNCONFIRMED)
         began = time.perf_counter()
@@ -146,7 +146,7 @@ def fit(
             report_counts(report, tables)
             _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
             if held_out is not None:
-                report.data["test"] = scores(fitted, *encoded_test(fitted, held_out))
+                report.data["test"] = scores(fitted, *others)
                 show_scores(report, "On held-out records", report.data["test"])
                 report_counts(report, held_out, "test_data")
         what = "--id ID" if declared.subject is None else "--subject NAME"
