@@ -57,7 +57,7 @@ class Typical(NamedTuple):
     moves: Array
     """How far each moves the sums, as a share of the most that any may."""
     replayed: Array
-    """Which share of one epoch a replay takes again."""
+    """Which share of the steps of all its epochs a replay takes again."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callab
     """Measure small problems for about so many seconds: more steps, and more records, as long as there is time."""
     begin = time.perf_counter()
     rng = np.random.default_rng(0)
-    trials = _Trials(kind, seconds / 24.0, folder, bits, rng)
+    trials = _Trials(kind, seconds / 32.0, folder, bits, rng)
     wanted, most = kind.wanted, kind.most_steps
     steps = most if kind.everyone else min(most, FEW_STEPS)
     batch = min(wanted.batch, FEW_RECORDS)
@@ -119,8 +119,7 @@ def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callab
     for point in _grown(trials, points[0], left, _larger(kind)):
         points.append(point)
         watch(len(points))
-    assert trials.typical is not None
-    return Calibration(kind, tuple(points), trials.typical)
+    return Calibration(kind, tuple(points), trials.look())
 
 
 def _least(kind: Kind) -> int:
@@ -176,7 +175,7 @@ class _Trials:
         self._folder = folder
         self._short = bits == 32
         self._rng = rng
-        self.typical: Typical | None = None
+        self._last: tuple[Any, Ints] | None = None
 
     def run(self, size: Size) -> Point:
         """Measure a problem."""
@@ -185,9 +184,9 @@ class _Trials:
         victims = self._rng.permutation(size.records)[: max(1, size.records // 2)]
         model = self._kind.model_for(size)
         fit = _seconds(lambda: model.fit(*columns))
-        self.typical = _typical(model, victims[:LOOKED_AT])
         kept, replay, spent = self._deletions(model, victims, fit)
         in_memory = Costs(fit, kept, replay)
+        self._last = model, victims
         path = self._folder / "calibration.expunge"
         rows = columns[0].astype(np.float32) if self._short else columns[0]
         block = (rows, *columns[1:]) if len(columns) > 1 else (rows, None)
@@ -199,6 +198,17 @@ class _Trials:
             file.unlink()
         seconds = time.perf_counter() - begin - spent - more
         return Point(size, in_memory, Costs(fit, kept, replay), seconds)
+
+    def look(self) -> Typical:
+        """Look at records of the last problem: how likely deleting each is to replay, and where they lie."""
+        assert self._last is not None
+        model, victims = self._last
+        ids = np.intersect1d(model.ids_, victims)[:LOOKED_AT]
+        if not len(ids):
+            return Typical(np.ones(1), np.ones(1))
+        chances = np.minimum(model.replay_probability(ids), RHO)
+        moves = ndtri((1.0 + chances) / 2.0) / ndtri((1.0 + RHO) / 2.0)
+        return Typical(moves, 1.0 - model._records.locate(ids).places / model._keeper.transcript.steps)
 
     def _deletions(self, model: Any, victims: AnyArray, fit: float) -> tuple[float, float, float]:
         """Delete records one by one; return seconds of one kept, of a replay of all steps, and of all of them."""
@@ -229,11 +239,3 @@ def _seconds(work: Callable[[], Any]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
-
-
-def _typical(model: Any, ids: Ints) -> Typical:
-    """Look at records: how likely deleting each is to replay, and where they lie."""
-    chances = np.minimum(model.replay_probability(ids), RHO)
-    apart = ndtri((1.0 + chances) / 2.0) / ndtri((1.0 + RHO) / 2.0)
-    places = model._records.locate(ids).places
-    return Typical(apart, 1.0 - places / model._keeper.transcript.steps)

@@ -22,6 +22,8 @@ MOST_PARAMETERS = 2**15
 """A small problem has no more parameters than this; where the large one has, it gets fewer features."""
 MOST_COLUMNS = 512
 """So many features a small problem of `Ridge` has at most: it keeps their products."""
+MOST_EPOCHS = 8
+"""So often a small problem goes through its records at most."""
 MOST_KEPT = 2**20
 """A table of a small problem's transcript has at most about so many numbers."""
 SPREAD = 3.0
@@ -87,9 +89,14 @@ class Kind:
         return self.features / self.columns
 
     @property
+    def epochs(self) -> int:
+        """How often small problems go through their records, apart from rounds."""
+        return min(MOST_EPOCHS, getattr(self.plan, "epochs", 1))
+
+    @property
     def most_steps(self) -> int:
         """In how many steps small problems can be taken."""
-        fitting = max(16, MOST_KEPT // (self.outputs * self.columns))
+        fitting = max(16, MOST_KEPT // (self.outputs * self.columns * self.epochs))
         return min(self.wanted.steps, fitting)
 
     def model_for(self, size: Size) -> Any:
@@ -101,7 +108,7 @@ class Kind:
         if isinstance(self.plan, ClusterPlan):
             given |= {"low": _cut(model.low, self.columns), "high": _cut(model.high, self.columns)}
         else:
-            given |= {"epochs": None if self.everyone else 1, "horizon": None}
+            given |= {"epochs": None if self.everyone else self.epochs, "horizon": None}
             ordered = self.plan.schedule in ("shuffled", "arrival")
             given |= {"steps": None, "batch": size.batch} if ordered else {"steps": size.steps, "batch": None}
             if self.plan.projected:
