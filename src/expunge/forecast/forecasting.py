@@ -130,7 +130,9 @@ def _planned(model: Any, records: int, features: int) -> Any:
     plan = model.plan_
     most = _most_summed(plan)
     if most is not None and records > most:
-        raise BadPlan(f"records={records}: this model can sum up to {most:,} exactly. Give fewer, or use another model.")
+        raise BadPlan(
+            f"records={records}: this model can sum up to {most:,} exactly. Give fewer, or use another model."
+        )
     return plan
 
 
@@ -166,8 +168,8 @@ def _found(kind: Kind, silent: Any, automatic: Any, measured: Calibration, bits:
         0.0 if isinstance(plan, RidgePlan) else automatic.rho, 0.0 if isinstance(plan, RidgePlan) else plan.sigma,
         worst, typical,
         _memory_bytes(plan, kind.features, records) + beside, _file_bytes(plan, kind, bits) + beside, beside,
-        *(_times(costs, plan, typical, records, _repeats(plan, kind)) for costs in costing),
-        *(_times(costs, silent, quiet, records, _repeats(silent, kind)) for costs in costing),
+        *(_times(costs, plan, typical, kind) for costs in costing),
+        *(_times(costs, silent, quiet, kind) for costs in costing),
         _paper(plan, records), (), max(point.size.records for point in measured.points),
     )  # fmt: skip
     return replace(found, advice=advise(found))
@@ -196,10 +198,8 @@ def _typical(plan: Any, worst: float, measured: Calibration) -> Expected:
     moves, replayed = measured.typical
     if isinstance(plan, RidgePlan):
         return Expected(0.0, 0.0)
-    if plan.sigma == 0.0:
-        chances = worst * (moves > 0.0)
-    else:
-        chances = erf(moves * ndtri((1.0 + worst) / 2.0) / math.sqrt(2.0))
+    farthest = ndtri((1.0 + worst) / 2.0) / math.sqrt(2.0)
+    chances = worst * (moves > 0.0) if plan.sigma == 0.0 else erf(moves * farthest)
     passed = (1.0 - replayed) / _repeats(plan, measured.kind)
     return Expected(float(chances.mean()), float((chances * (1.0 - passed)).mean()))
 
@@ -207,14 +207,14 @@ def _typical(plan: Any, worst: float, measured: Calibration) -> Expected:
 def _repeats(plan: Any, kind: Kind) -> float:
     """Return how many times the epochs, or rounds, of small problems a plan has."""
     if kind.everyone:
-        return size_of(plan, 1).steps / kind.most_steps
+        return size_of(plan, 1).steps / kind.rounds
     return plan.epochs / kind.epochs
 
 
-def _times(
-    costs: Callable[[Size, float], Costs], plan: Any, typical: Expected, records: int, repeats: float
-) -> Times:
-    found: Costs = costs(size_of(plan, records), repeats)
+def _times(costs: Callable[[Size, float, int], Costs], plan: Any, typical: Expected, kind: Kind) -> Times:
+    records = kind.wanted.records
+    kept_bytes = transcript_bytes(plan, kind.features, records)
+    found = costs(size_of(plan, records), _repeats(plan, kind), kept_bytes)
     probability, fraction = typical
     share = fraction / probability if probability else 1.0
     return Times(found.fit, found.kept, found.kept + share * found.replay, found.kept + fraction * found.replay)
