@@ -119,7 +119,7 @@ def fit(
     with reporting(json) as report:
         import expunge
         from expunge.cli.models import CLASSIFIERS, new_model
-        from expunge.cli.scores import encoded_test, scores, show_scores
+        from expunge.cli.scores import show_scores
         from expunge.progress import progress_bars
         from expunge.schema import Amount, EncodedTables, read_schema
 
