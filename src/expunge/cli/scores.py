@@ -1,4 +1,4 @@
-"""How well a model predicts the records of tables."""
+"""How well a model predicts the records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from expunge.auditing.scoring import score_on
 from expunge.cli.output import Report, percent
-from expunge.schema import EncodedTables
+from expunge.schema.encoding import Encoded
 
 _KEYS = {
     "accuracy": "accuracy",
@@ -19,9 +19,8 @@ _KEYS = {
 }
 
 
-def show_scores(report: Report, title: str, model: Any, tables: EncodedTables) -> dict[str, Any]:
-    """Print a model's scores on tables, and return them."""
-    block = tables.all()
+def show_scores(report: Report, title: str, model: Any, block: Encoded) -> dict[str, Any]:
+    """Print a model's scores on some records, and return them."""
     found = score_on(model, (block.X.astype(np.float64), block.y))
     said: dict[str, Any] = {"records": found.records, **{_KEYS[name]: value for name, value in found.values}}
     facts = {"records": f"{found.records:,}"}
