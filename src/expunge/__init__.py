@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         LinearSVC,
         LogisticRegression,
         Ridge,
-        ingest,
-        open,
     )
+    from expunge.estimators.ingest import ingest
+    from expunge.estimators.opening import open
     from expunge.mechanisms import BinaryTree, Identity, SquareRoot
     from expunge.memory import MemoryRecords
     from expunge.pipelines import check_pipeline

@@ -13,7 +13,7 @@ Show = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def progress_bars(wanted: bool | None | Show) -> Iterator[Show]:
+def progress_bars(wanted: bool | Show | None) -> Iterator[Show]:
     """Give a function that shows progress, a bar for each stage; with None, if it can and someone is looking.
 
     A function that shows it already is given back.

@@ -15,4 +15,4 @@ def main() -> None:
         sys.exit(f"expunge: the command line needs {error.name}; install it with pip install 'expunge[cli]'.")
     except KeyboardInterrupt:
         sys.exit(130)
-    app()
+    app(prog_name="expunge")

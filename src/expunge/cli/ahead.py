@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.models import Kind, new_model
+from expunge.cli.models import KINDS, Kind, new_model
 from expunge.cli.options import Json, rho_or_auto, whole
 from expunge.cli.output import Report, percent, reporting, short, size
 
@@ -18,13 +18,13 @@ def plan(
         Any,
         typer.Option(parser=rho_or_auto, metavar="P|auto", help="How likely a deletion may replay, at worst."),
     ] = "auto",
-    model: Annotated[Kind, typer.Option(help="What to fit.")] = Kind.logistic,
+    model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
     clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
     records_per_subject: Annotated[
         int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
     ] = 1,
-    seconds: Annotated[float, typer.Option(help="How long to measure this machine.")] = 1.0,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure this machine.")] = 1.0,
     json: Json = False,
 ) -> None:
     """Say what a model will be like: noise, replays, memory, seconds.
@@ -62,7 +62,10 @@ def _show(report: Report, found: Any) -> None:
     report.table(
         "seconds on this machine",
         ("", "fit", "kept", "replayed", "on average"),
-        [(name, *(short(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion"))) for name, one in times],
+        [
+            (name, *(short(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion")))
+            for name, one in times
+        ],
         right="fit kept replayed average",
     )
     if found.paper is not None:

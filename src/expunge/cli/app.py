@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from expunge import __version__
 from expunge.cli import ahead, care, change, look, report, show, train, use
-from expunge.cli.output import EXIT_CODES
+from expunge.cli.output import EXIT_CODES, tell_usage
 
 START, USE, ERASE, CHECK, CARE = "Start", "Use", "Erase and correct", "Check", "Look after the file"
+
+
+class Grouped(TyperGroup):
+    """Lists commands by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the lists."""
+        for title, commands in COMMANDS:
+            with formatter.section(title):
+                found = [self.get_command(ctx, command.__name__) for command in commands]
+                formatter.write_dl([(one.name, one.get_short_help_str(66)) for one in found if one is not None])
+
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **how: Any) -> Any:
+        """Run a command, and exit; wrong usage is told as other errors are."""
+        if not standalone_mode:
+            return super().main(args, standalone_mode=False, **how)
+        try:
+            code = super().main(args, standalone_mode=False, **how)
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            code = tell_usage(error, "--json" in (sys.argv if args is None else args))
+        sys.exit(code)
+
 
 app = typer.Typer(
     name="expunge",
     no_args_is_help=True,
     rich_markup_mode=None,
+    cls=Grouped,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
+    epilog="\n".join(["\b", "Exit codes:", *(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items())]),
 )
 COMMANDS = (
     (START, (show.demo, ahead.plan, train.schema, train.fit)),
@@ -27,9 +54,9 @@ COMMANDS = (
     (CHECK, (look.info, look.receipts, look.verify, look.scan, report.audit)),
     (CARE, (care.compact, care.backup, care.restore, care.keygen)),
 )
-for panel, commands in COMMANDS:
+for _, commands in COMMANDS:
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command()(command)
 
 
 def _version(wanted: bool) -> None:

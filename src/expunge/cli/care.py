@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from expunge.cli.models import opened
-from expunge.cli.options import Json, Store, Wait
+from expunge.cli.options import Json, Store, Wait, check_output
 from expunge.cli.output import reporting, size
 
 
 def compact(model: Store, wait: Wait = 10.0, json: Json = False) -> None:
-    """Rewrite a model's file in canonical order, without empty pages.
+    """Rewrite the file in canonical order, without empty pages.
 
     Its layout then tells nothing of its history. It needs room for two copies.
     """
@@ -32,7 +32,7 @@ def backup(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Copy a model's file, also while others use it.
+    """Copy the file, also while others use it.
 
     The copy holds whom is erased later, so delete it in time. `expunge restore`
     erases them again before anyone can use it.
@@ -40,6 +40,7 @@ def backup(
     with reporting(json) as report:
         import expunge.store
 
+        check_output(to)
         expunge.store.backup(model, to, wait=wait)
         report.data = {"backup": str(to), "bytes": to.stat().st_size}
         report.say(f"{to} is a copy of {model}. People erased later are still in it: delete it in time.")
@@ -55,7 +56,7 @@ def restore(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Put a backup in a model's place, and erase whoever was erased since.
+    """Restore a backup, and erase again who was erased since.
 
     Who that was is looked up in the receipts of the file that it replaces, or
     in those you exported. Restore because a file was lost, never because of how
@@ -91,6 +92,7 @@ def keygen(
     with reporting(json) as report:
         import expunge.store
 
+        check_output(key)
         expunge.store.make_signing_key(key)
         public = f"{key}.pub"
         report.data = {"key": str(key), "public_key": public}

@@ -44,7 +44,7 @@ def unlearn(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Erase records exactly, by id or by subject, and print the receipt.
+    """Erase people or single records, exactly, and print the receipt.
 
     Afterwards the whole file is as if they had never been in it. All that are
     named are erased in one request: all of them, or, if one is unknown, none.
@@ -57,7 +57,7 @@ def unlearn(
     with reporting(json) as report:
         from expunge.records import Delete
 
-        ids, subjects = listed("id", id, ids_file), _listed("subject", subject, subjects_file)
+        ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if (ids is None) == (subjects is None):
             raise BadRecords("ids: name records (--id, --ids-file) or people (--subject, --subjects-file), not both.")
         with opened(model, wait=wait, sign_with=sign_with) as found:
@@ -75,7 +75,7 @@ def insert(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Add the records of tables, as if they had been there from the start.
+    """Add records, as if they had been there from the start.
 
     All of them are added in one request, or, if an id is taken, none.
     """
@@ -99,7 +99,7 @@ def replace(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Correct records: those of the tables take the place of those with their ids.
+    """Correct records: those of tables replace those with the same ids.
 
     Afterwards all is as if the corrected ones had always been there (GDPR
     Art. 16). All are corrected in one request, or, if an id is unknown, none.
@@ -126,7 +126,7 @@ def replan(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Fit anew, with a plan for the number of records that there are now.
+    """Fit anew, with a plan for as many records as there are now.
 
     Do it when a note says that the plan has been outgrown, and for no other
     reason: to fit anew because a model turned out badly is a bias.
@@ -229,8 +229,8 @@ def show_receipts(report: Report, title: str, receipts: list[dict[str, Any]]) ->
     """Print receipts."""
     rows = [
         (
-            one["day"], one["kind"], f"{one['removed']:,}", f"{one['added']:,}", one["request"][:16],
-            one["hash"][:16], "yes" if one["signature"] else "no",
+            one["day"], one["kind"], f"{one['removed']:,}", f"{one['added']:,}", one["request"][:11],
+            one["hash"][:11], "yes" if one["signature"] else "no",
         )
         for one in receipts
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +13,21 @@ from expunge.cli.change import keys_of, listed, show_receipts
 from expunge.cli.models import opened, schema_of
 from expunge.cli.options import Ids, IdsFile, Json, PublicKey, Store, Subjects, SubjectsFile, Wait, check_output
 from expunge.cli.output import FOUND, Report, percent, reporting, size
-from expunge.errors import BadRecords
+from expunge.errors import BadPlan, BadRecords
 
+_STATUSES = {
+    "live": "a record of the model, so its bytes are there",
+    "gone": "not in the model, and no byte of it in its files",
+    "left": "NOT in the model, but its BYTES ARE LEFT in the files",
+    "unclear": "not in the model; such bytes are part of something else that is",
+    "not searchable": "not in the model; too short to look for its bytes",
+}
 SHOWN = 20
 """How many receipts are shown."""
 
 
 def info(model: Store, json: Json = False) -> None:
-    """Say what a model is: its plan, its schema, how many records and receipts."""
+    """Say what a model is: plan, schema, records, receipts."""
     with reporting(json) as report:
         with opened(model, read_only=True) as found:
             plan, schema = found.plan_, getattr(found, "schema_", None)
@@ -86,7 +94,7 @@ def receipts(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List, export and check receipts: that requests were done, and in which order.
+    """List, export and check the receipts of requests.
 
     Each has the hash of the one before, so that none can be altered, put in or
     taken out unnoticed. A receipt says that a request was done, never how. With
@@ -105,7 +113,7 @@ def receipts(
             raise BadRecords("--id: exported receipts name people by digests only; ask the model's own file.")
         if exported:
             checked = check_receipts(model, public_key=public_key, noted=noted)
-            chosen = read_exported(model) if checked.receipts or checked.ok else {"receipts": []}
+            chosen = read_exported(model) if checked.count or checked.ok else {"receipts": []}
         else:
             with opened(model, read_only=True) as found:
                 whole = found.export_receipts()
@@ -123,13 +131,13 @@ def receipts(
 def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Path | None) -> None:
     found = [one for one in chosen["receipts"] if isinstance(one, dict) and "hash" in one]
     report.data = {
-        "ok": checked.ok, "problems": list(checked.problems), "checked": checked.receipts, "signed": checked.signed,
+        "ok": checked.ok, "problems": list(checked.problems), "checked": checked.count, "signed": checked.signed,
         "receipts": found, "exported": None if output is None else str(output),
     }  # fmt: skip
     if found and checked.ok:
         show_receipts(report, f"the last {SHOWN}" if len(found) > SHOWN else "", found[-SHOWN:])
     report.say(
-        f"{checked.receipts:,} receipts, {checked.signed:,} of them signed: "
+        f"{checked.count:,} receipts, {checked.signed:,} of them signed: "
         + ("none was altered, put in or taken out." if checked.ok else "NOT as they were written."),
         "" if checked.ok else "bold red",
     )
@@ -142,17 +150,19 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
 def verify(
     model: Store,
     tolerance: Annotated[
-        float, typer.Option(help="Relative difference to allow on another machine, such as 1e-9.")
+        float, typer.Option(metavar="T", help="Relative difference to allow on another machine, such as 1e-9.")
     ] = 0.0,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Re-derive the whole state from the records that are there, bit for bit.
+    """Re-derive the whole state from the records, bit for bit.
 
     It shows that these records and no others make up the model's sums and
     iterates, and that the noise is such as the plan says.
     """
     with reporting(json) as report:
+        if not 0.0 <= tolerance < 1.0:
+            raise BadPlan(f"--tolerance {tolerance}: give a number from 0 to below 1, such as 1e-9.")
         with opened(model, wait=wait) as found:
             checked = found.verify(tolerance=tolerance)
         report.data = {
@@ -160,9 +170,10 @@ def verify(
             "noise_p_value": checked.noise_p_value,
         }  # fmt: skip
         noise = "" if checked.noise_p_value is None else f" The noise is plausible (p = {checked.noise_p_value:.2g})."
+        how = f"within {tolerance:g}" if tolerance else "bit for bit"
         if checked.ok:
             report.say(
-                f"{model}: all {checked.steps:,} steps agree with the {checked.records:,} records, bit for bit.{noise}"
+                f"{model}: all {checked.steps:,} steps agree with the {checked.records:,} records, {how}.{noise}"
             )
             return
         report.say(f"{model} does NOT agree with its records; restore a backup:", "bold red")
@@ -190,7 +201,7 @@ def scan(
     bytes are everywhere; give the rows themselves, as --rows people.csv.
     """
     with reporting(json) as report:
-        from expunge.auditing import look_for
+        from expunge.auditing.people import look_for
 
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if ids is None and subjects is None and not rows:
@@ -203,12 +214,17 @@ def scan(
 
                 table = EncodedTables(schema_of(found, model), rows, target=False, keys=()).all().X
             searched = look_for(found, model, rows=table, **named)
-        report.data = {"ok": all(one.ok for one in searched), "searched": [one.to_dict() for one in searched]}
+        left = [one for one in searched if one.status == "left"]
+        report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
+        shown = (left + [one for one in searched if one.status != "left"])[:SHOWN]
         report.table(
             f"{len(searched):,} looked for in the files of {model}",
-            ("looked for", "in the model", "bytes"),
-            [(one.label, one.where, one.said) for one in searched[:SHOWN]],
+            ("looked for", "found"),
+            [(f"{one.what} number {one.position} of those given", _STATUSES[one.status]) for one in shown],
         )
-        if not report.data["ok"]:
+        if len(searched) > len(shown):
+            report.say(f"... and {len(searched) - len(shown):,} more; --json lists all.")
+        if left:
+            report.say(f"{len(left):,} that are not in the model have left bytes in its files.", "bold red")
             report.finish()
             raise typer.Exit(FOUND)

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     kmeans = "kmeans"
 
 
+KINDS = "|".join(Kind)
 CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.linear, Kind.ridge)
 
 
@@ -30,7 +31,7 @@ def new_model(
     kind: Kind,
     schema: Schema | None = None,
     *,
-    rho: float | str = "auto",
+    rho: Any = "auto",
     clusters: int = 8,
     alpha: float | None = None,
     records_per_subject: int = 1,
@@ -39,7 +40,7 @@ def new_model(
     """Return an unfitted model of a kind, with what the schema declares."""
     import expunge
 
-    target = None if schema is None else schema.target
+    target: Any = None if schema is None else schema.target
     if schema is not None:
         _check_target(kind, target)
     common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
@@ -67,7 +68,7 @@ def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
     if kind is Kind.kmeans:
         return
     if target is None:
-        raise BadPlan(f"--model {kind}: the schema has no target; declare a column with kind = \"target\".")
+        raise BadPlan(f'--model {kind}: the schema has no target; declare a column with kind = "target".')
     if kind in CLASSIFIERS and not isinstance(target, Classes):
         raise BadPlan(
             f"--model {kind}: the target {target.name!r} is a number (low, high), and {kind} predicts classes. Use "

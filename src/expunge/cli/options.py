@@ -7,17 +7,22 @@ from typing import Annotated, Literal
 
 import typer
 
-from expunge.cli.output import INPUT
+from expunge.errors import BadPlan
 
 Store = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge.")]
 Tables = Annotated[
-    list[Path], typer.Argument(metavar="DATA...", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False)
+    list[Path],
+    typer.Argument(metavar="DATA", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
 OnErrorOption = Annotated[
     Literal["stop", "skip"],
-    typer.Option("--on-error", help="Broken lines and values that do not fit the schema: stop, or skip such records."),
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="Broken lines and values that do not fit the schema: stop, or skip such records.",
+    ),
 ]
 SignWith = Annotated[
     Path | None,
@@ -57,19 +62,12 @@ def rho_or_auto(text: str) -> float | str:
         raise typer.BadParameter(f"{text!r} is neither a probability nor auto.") from None
 
 
-def check_output(path: Path, force: bool = False) -> None:
-    """Raise, before any work, if a file cannot be written there."""
-    from expunge.errors import BadPlan
-
+def check_output(path: Path, force: bool | None = None) -> None:
+    """Raise, before any work, if a file cannot be written there; ``force`` is None where there is no --force."""
     if path.is_dir():
         raise BadPlan(f"{path}: a folder; give the name of a file in it.")
     if not path.parent.is_dir():
         raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
     if path.exists() and not force:
-        raise BadPlan(f"{path}: there is such a file already; give another name, or --force.")
-
-
-__all__ = [
-    "INPUT", "Ids", "IdsFile", "Json", "OnErrorOption", "PublicKey", "Quiet", "SignWith", "Store", "Subjects",
-    "SubjectsFile", "Tables", "Wait", "check_output", "rho_or_auto", "whole",
-]  # fmt: skip
+        remedy = "remove it" if force is None else "--force"
+        raise BadPlan(f"{path}: there is such a file already; give another name, or {remedy}.")

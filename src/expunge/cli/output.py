@@ -91,11 +91,27 @@ class Report:
 
     def fail(self, code: int, message: str, kind: str) -> NoReturn:
         """Print an error, and exit."""
+        self.tell(code, message, kind)
+        raise typer.Exit(code)
+
+    def tell(self, code: int, message: str, kind: str) -> None:
+        """Print an error."""
         if self.as_json:
             print_json({"error": {"kind": kind, "message": message, "exit_code": code}, "notes": self.notes})
         else:
             self.aside.print(Text.assemble(("Error: ", "bold red"), message))
-        raise typer.Exit(code)
+
+
+def tell_usage(error: Any, as_json: bool) -> int:
+    """Say that a command was used wrongly, and how it is used; return what to exit with."""
+    said, context = error.format_message().replace("Value error, ", ""), error.ctx
+    if said.startswith("Usage:"):  # nothing was asked for: the help
+        typer.echo(said, err=True)
+        return USAGE
+    report = Report(as_json)
+    command = "expunge" if context is None else context.command_path
+    report.tell(USAGE, f"{said}{'.' * (said[-1] not in '.?')} See `{command} --help`.", "Usage")
+    return USAGE
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -39,12 +39,14 @@ def audit(
     noted: Annotated[
         str | None, typer.Option(metavar="HASH", help="A head hash noted earlier, which must still be there.")
     ] = None,
-    runs: Annotated[int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")] = 3000,
+    runs: Annotated[
+        int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")
+    ] = 3000,
     on_error: OnErrorOption = "stop",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Check everything that can be checked, and write a report to be filed.
+    """Check all that can be checked, and write a report (HTML).
 
     The state against the records, bit for bit; the chain of receipts; the bytes
     of ids or subjects that you give (they are not repeated in the report); a

@@ -13,7 +13,7 @@ from expunge.schema import EncodedTables
 from expunge.types import AnyArray
 
 
-def encoded_test(model: Any, tables: EncodedTables) -> tuple[AnyArray, AnyArray | None]:
+def encoded_test(tables: EncodedTables) -> tuple[AnyArray, AnyArray | None]:
     """Return features and targets of all records of some files."""
     block = tables.all()
     return block.X.astype(np.float64), block.y

@@ -6,7 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ def demo(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
     json: Json = False,
 ) -> None:
-    """Show all of it: fit, erase, receipts, checks, a report. Under two minutes.
+    """Show all of it, from a table to a report, in under two minutes.
 
     First the commands, one after the other, on a real table of 569 patients
     (Wisconsin breast cancer, from scikit-learn); then 200,000 made-up people,
@@ -57,17 +57,17 @@ def _title(report: Report, text: str) -> None:
     report.console.rule(f" {text} ", align="left", characters="─")
 
 
-def _prompt(report: Report, arguments: list[str], because: str = "") -> None:
-    """Print a command, with a word on it, and run it."""
+def _prompt(report: Report, arguments: list[str]) -> None:
+    """Print a command, and run it."""
     from expunge.cli.app import app
 
-    if because:
-        report.say(because)
     report.say("$ expunge " + " ".join(f'"{one}"' if " " in one else one for one in arguments), "bold cyan")
-    aside: Any = io.StringIO()
-    with redirect_stdout(aside) if report.as_json else nullcontext():
-        with redirect_stderr(aside) if report.as_json else nullcontext():
-            code = app(arguments, prog_name="expunge", standalone_mode=False)
+    aside = io.StringIO()
+    with ExitStack() as hidden:
+        if report.as_json:
+            hidden.enter_context(redirect_stdout(aside))
+            hidden.enter_context(redirect_stderr(aside))
+        code = app(arguments, prog_name="expunge", standalone_mode=False)
     if code:
         raise typer.Exit(code)
 
@@ -78,12 +78,13 @@ def _patients(report: Report, folder: Path) -> None:
     _write_patients(folder)
     table, others, model = (f"{folder}/{name}" for name in ("patients.csv", "others.csv", "patients.expunge"))
     schema = f"{folder}/schema.toml"
-    _prompt(report, ["schema", table, "--id", "patient", "--target", "diagnosis", "-o", schema],
-            "A schema says what each column is. It is drafted, and then it is yours to confirm.")  # fmt: skip
+    report.say("A schema says what each column is. It is drafted, and then it is yours to confirm.")
+    _prompt(report, ["schema", table, "--id", "patient", "--target", "diagnosis", "-o", schema])
     _prompt(report, ["fit", table, "--schema", schema, "--test", others, "-o", model])
-    _prompt(report, ["unlearn", model, "--id", "patient-0017", "--id", "patient-0042", "--outcome"],
-            "Two patients ask to be erased. (So few records need no noise: every deletion replays, in milliseconds.)")  # fmt: skip
-    _prompt(report, ["scan", model, "--id", "patient-0017"], "Not a byte of them is left:")
+    report.say("Two patients ask to be erased. (So few records need no noise: every deletion replays, in no time.)")
+    _prompt(report, ["unlearn", model, "--id", "patient-0017", "--id", "patient-0042", "--outcome"])
+    report.say("Not a byte of them is left:")
+    _prompt(report, ["scan", model, "--id", "patient-0017"])
     _prompt(report, ["verify", model])
     _prompt(report, ["evaluate", model, others])
 
@@ -153,7 +154,7 @@ def _people(report: Report, folder: Path) -> None:
     path = folder / "people.expunge"
     model.save(path)
     with expunge.open(path) as stored:
-        on_disk = [_timed(lambda one=one: stored.unlearn([one]))[1] for one in leaving[-ON_DISK:]]
+        on_disk = [stored.unlearn([one]).seconds for one in leaving[-ON_DISK:]]
         checked = stored.verify()
     report.data["people"] = {
         "records": PEOPLE, "seconds": {

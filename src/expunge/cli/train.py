@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.models import Kind
+from expunge.cli.models import KINDS, Kind
 from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole
 from expunge.cli.output import Report, percent, reporting, short, size
 
+SYNCS = 5
+"""How often a request waits for the disk."""
 SAMPLE = 200
 """For how many records the chance of a replay is looked up."""
 UNCONFIRMED = (
@@ -79,18 +83,22 @@ def fit(
         "model.expunge"
     ),
     model: Annotated[
-        Kind | None, typer.Option(help="What to fit; by default logistic for classes, huber for numbers.")
+        Kind | None,
+        typer.Option(metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers."),
     ] = None,
     rho: Annotated[
         Any,
         typer.Option(
-            parser=rho_or_auto, metavar="P|auto",
+            parser=rho_or_auto,
+            metavar="P|auto",
             help="How likely a deletion may replay the training, at worst; less means more noise.",
         ),
     ] = "auto",
     test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")] = None,
     clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
-    alpha: Annotated[float | None, typer.Option(help="The weight of the penalty on large coefficients.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")
+    ] = None,
     records_per_subject: Annotated[
         int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
     ] = 1,
@@ -102,7 +110,7 @@ def fit(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Fit a model to tables, into a file from which people can be erased.
+    """Fit a model to tables; people can be erased from its file.
 
     Records are read once, a block at a time, so they need not fit into memory.
     The file has the model, its records and all that is needed to erase some of
@@ -115,6 +123,7 @@ def fit(
         from expunge.progress import progress_bars
         from expunge.schema import Amount, EncodedTables, read_schema
 
+        check_output(output)
         declared = read_schema(schema)
         kind = model or (Kind.kmeans if declared.target is None else
                          Kind.huber if isinstance(declared.target, Amount) else Kind.logistic)  # fmt: skip
@@ -124,21 +133,20 @@ def fit(
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
         tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
-        held_out = None
-        if test:
-            held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=())
+        held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=()) if test else None
+        others = encoded_test(held_out) if held_out else ()  # what is wrong with it is better said before the fit
         if not declared.confirmed:
             report.note(UNCONFIRMED)
         began = time.perf_counter()
         with progress_bars(_bars(quiet, json)) as show:
             clock = Clock(show)
-            fitted = expunge.ingest(wanted, tables, output, progress=clock, sign_with=sign_with)
+            fitted = expunge.ingest(wanted, tables, output, progress=clock.show, sign_with=sign_with)
         seconds = time.perf_counter() - began
         with fitted:
             report_counts(report, tables)
             _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
             if held_out is not None:
-                report.data["test"] = scores(fitted, *encoded_test(fitted, held_out))
+                report.data["test"] = scores(fitted, *others)
                 show_scores(report, "On held-out records", report.data["test"])
                 report_counts(report, held_out, "test_data")
         what = "--id ID" if declared.subject is None else "--subject NAME"
@@ -155,7 +163,8 @@ class Clock:
         self._show = show
         self._times: dict[str, tuple[float, float]] = {}
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
+    def show(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far a stage is."""
         now = time.perf_counter()
         self._times[stage] = (self._times.get(stage, (now, now))[0], now)
         self._show(stage, done, total)
@@ -183,9 +192,22 @@ def report_counts(report: Report, tables: Any, name: str = "data") -> None:
     ):
         found = {column: times for column, times in getattr(counts, kind).items() if times}
         if found:
-            listed = ", ".join(f"{column} {times:,}" for column, times in sorted(found.items(), key=lambda x: -x[1])[:8])
+            listed = ", ".join(
+                f"{column} {times:,}" for column, times in sorted(found.items(), key=lambda x: -x[1])[:8]
+            )
             more = f" and {len(found) - 8} columns more" if len(found) > 8 else ""
             report.note(f"of {counts.rows:,} records, values were {meaning}: {listed}{more}.")
+
+
+def _sync_seconds(folder: Path) -> float:
+    """Return how long the disk takes to have something for sure."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        began = time.perf_counter()
+        for _ in range(3):
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+        return (time.perf_counter() - began) / 3
 
 
 def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: float, training: float) -> None:
@@ -199,9 +221,7 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
     began = time.perf_counter()
     typical = float(model.replay_probability(some).mean())
     look = (time.perf_counter() - began) / len(some)
-    from expunge.forecast import sync_seconds
-
-    kept = look + 5 * sync_seconds(path.parent)
+    kept = look + SYNCS * _sync_seconds(path.parent)
     cost = kept + typical * training / 2.0
     bytes_ = path.stat().st_size
     report.data |= {

@@ -94,9 +94,7 @@ def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json:
         from expunge.schema import EncodedTables
 
         with opened(model, read_only=True) as found:
-            tables = EncodedTables(
-                schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=()
-            )
-            report.data = scores(found, *encoded_test(found, tables))
+            tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=())
+            report.data = scores(found, *encoded_test(tables))
         report_counts(report, tables)
         show_scores(report, f"{model} on {', '.join(map(str, data))}", report.data)

@@ -23,6 +23,7 @@ from expunge.progress import Show, progress_bars
 from expunge.schedules import Assignment
 from expunge.schema import EncodedTables
 from expunge.store.file import WAIT, StoreFile, as_wait, beside
+from expunge.store.keys import Signer
 from expunge.store.parts import Layout
 from expunge.store.records import Inventory, StoredRecords, index_records
 from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for
@@ -53,9 +54,9 @@ def ingest(
     pandas or polars; or one such block; or the path of a Parquet, Arrow or CSV file, or several. Where columns have
     names, ``target``, ``id`` and ``subject`` say which are which, and the others are features (or ``features``).
     Or it is `expunge.schema.EncodedTables`: files that a schema says how to encode; the schema is then kept with the
-    model, as ``schema_``. Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it cannot know from a part
-    of the records, such as ``classes``, must be declared. Records are read once, kept in temporary files beside
-    ``path`` until they are laid out, and then trained on a block at a time.
+    model, as ``schema_``. Features that are 32-bit numbers are kept as such. ``model`` itself is not fitted; what it
+    cannot know from a part of the records, such as ``classes``, must be declared. Records are read once, kept in
+    temporary files beside ``path`` until they are laid out, and then trained on a block at a time.
 
     >>> import tempfile, expunge
     >>> rng = np.random.default_rng(0)
@@ -74,6 +75,8 @@ def ingest(
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
     check_new(path)
+    if sign_with is not None:
+        Signer(sign_with)  # raises for what is no key, before anything is read
     model = clone(model)
     if getattr(model, "classes", ()) is None:
         raise BadPlan("classes: declare all of them; a block of records may not have some.")
@@ -102,9 +105,7 @@ def _no_estimate(records: int) -> int | None:
     return None
 
 
-def _read(
-    model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], int | None], show: Show
-) -> Block:
+def _read(model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], int | None], show: Show) -> Block:
     """Put all records into temporary files; return the first block, without its rows."""
     like: Block | None = None
     supervised = "y" in model.COLUMNS

@@ -103,18 +103,17 @@ class Encoder:
             tally = getattr(self.counts, kind)
             for name, rows in getattr(work, kind).items():
                 tally[name] += int((rows & good).sum())
-        parts = (X, y, ids, subjects, chunk.lines)
-        return Encoded(*parts) if good.all() else Encoded(*[None if one is None else one[good] for one in parts])
+        found = Encoded(X, y, ids, subjects, chunk.lines)
+        return found if good.all() else Encoded._make([None if one is None else one[good] for one in found])
 
     def _feature(self, work: _Work, one: Feature, out: AnyArray) -> None:
         """Write the features of a column."""
         match one:
             case Numeric() | Date():
                 values, missing = _moments(work, one.name) if isinstance(one, Date) else _numbers(work, one.name)
-                low, high = (seconds_of(one.low), seconds_of(one.high)) if isinstance(one, Date) else (one.low, one.high)
                 if one.missing == "refuse":
                     work.refuse(one.name, missing, "missing")
-                out[:, 0] = np.where(missing, 0.0, _scaled(work.clip(one.name, values, low, high, ~missing), one))
+                out[:, 0] = np.where(missing, 0.0, _scaled(work.clip(one.name, values, *one.bounds, ~missing), one))
                 if one.missing == "flag":
                     out[:, 1] = missing
                 work.missing[one.name] = missing
@@ -141,7 +140,9 @@ class Encoder:
             return work.clip(target.name, values, target.low, target.high, ~missing)
         place = {str(value): position for position, value in enumerate(target.values)}
         whole = isinstance(target.values[0], int)
-        codes, missing = _codes(work, target.name, lambda value: place.get(_whole(value) if whole else value, -1), place)
+        codes, missing = _codes(
+            work, target.name, lambda value: place.get(_whole(value) if whole else value, -1), place
+        )
         work.refuse(target.name, missing, "missing")
         work.refuse(target.name, (codes < 0) & ~missing, "none of the target's values")
         return np.asarray(target.values)[np.maximum(codes, 0)]
@@ -191,7 +192,7 @@ class EncodedTables:
         if not found:
             raise BadRecords(f"{self.tables[0].path}: there are no records; give at least one.")
         parts = zip(*found, strict=True)
-        return Encoded(*[None if part[0] is None else np.concatenate(part) for part in parts])
+        return Encoded._make([None if part[0] is None else np.concatenate(part) for part in parts])
 
 
 class _Work:
@@ -327,18 +328,13 @@ def _moment(text: str) -> float:
 
 def _scaled(values: Array, one: Numeric | Date) -> Array:
     """Return values of a range between -1 and 1."""
-    if isinstance(one, Date):
-        low, high = seconds_of(one.low), seconds_of(one.high)
-    else:
-        low, high = float(one.low), float(one.high)
-        if one.scale == "log":
-            return 2.0 * np.log1p(values - low) / math.log1p(high - low) - 1.0
+    low, high = one.bounds
+    if isinstance(one, Numeric) and one.scale == "log":
+        return 2.0 * np.log1p(values - low) / math.log1p(high - low) - 1.0
     return 2.0 * (values - low) / (high - low) - 1.0
 
 
-def _codes(
-    work: _Work, name: str, code: Callable[[str], int], known: Container[str] = ()
-) -> tuple[AnyArray, Mask]:
+def _codes(work: _Work, name: str, code: Callable[[str], int], known: Container[str] = ()) -> tuple[AnyArray, Mask]:
     """Return a number for each value, and which are missing; one that is ``known`` is never missing."""
     texts, codes, missing = work.dictionary(name, known)
     return np.array([code(text) for text in texts], dtype=np.int64)[codes], missing

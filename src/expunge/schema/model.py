@@ -43,6 +43,11 @@ class Numeric:
         _check_choice(self.name, "missing", self.missing, Missing)
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """The range."""
+        return float(self.low), float(self.high)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """The names of the features that it becomes."""
         return (self.name, f"{self.name} is missing") if self.missing == "flag" else (self.name,)
@@ -65,9 +70,15 @@ class Date:
                 seconds_of(value)
             except (TypeError, ValueError):
                 raise BadPlan(f"{_at(self.name)}: {field} = {value!r} is no day such as '2026-11-15'.") from None
-        if seconds_of(self.low) >= seconds_of(self.high):
+        low, high = self.bounds
+        if low >= high:
             raise BadPlan(f"{_at(self.name)}: low = {self.low!r} is not before high = {self.high!r}.")
         _check_choice(self.name, "missing", self.missing, Missing)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range, in seconds since 1970."""
+        return seconds_of(self.low), seconds_of(self.high)
 
     @property
     def features(self) -> tuple[str, ...]:

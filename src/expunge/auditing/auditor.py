@@ -1,0 +1,280 @@
+"""Everything that can be checked about a stored model, in one go."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+from expunge import __version__
+from expunge.auditing.describing import activity_of, drawing_of, facts_of, last_receipts
+from expunge.auditing.findings import Audit, Check, Facts, Given, Rehearsal, Result
+from expunge.auditing.integrity import (
+    check_access,
+    check_accounting,
+    check_chain,
+    check_free_pages,
+    check_leftovers,
+    check_noise,
+    check_public,
+    check_size,
+    check_state,
+    said,
+)
+from expunge.auditing.people import look_for
+from expunge.auditing.rehearsal import CAUGHT, rehearse
+from expunge.auditing.scoring import check_score, score_on
+from expunge.errors import BadPlan, CorruptStore, ExpungeError, NotAStore
+from expunge.estimators.opening import open as open_model
+from expunge.progress import Show, progress_bars
+from expunge.store.file import WAIT, beside
+from expunge.store.keys import check_hex, load_public_key
+from expunge.store.saving import as_path
+
+
+def audit(
+    path: str | PathLike[str],
+    *,
+    ids: Any = None,
+    subjects: Any = None,
+    rows: Any = None,
+    test: Any = None,
+    public_key: Any = None,
+    noted: str | None = None,
+    runs: int = 3000,
+    seed: int = 0,
+    loss: Any = None,
+    wait: float = WAIT,
+    progress: bool | None = None,
+) -> Audit:
+    """Check everything about a stored model that can be checked.
+
+    ``ids``, ``subjects`` and ``rows`` (features, as they were given to the model) are looked for in the model and in
+    every byte of its files; an erased one that is found is a problem. ``test`` is (X, y), for a score. ``public_key``
+    and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a deletion is rehearsed on a
+    small problem with the model's own plan, and ``seed`` with which coins: a few seconds with 3,000. ``loss`` is the
+    loss of a model that has one of its own.
+
+    The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
+    whoever opens the model for writing. Until its files are checked, who wants to write waits. What is damaged is
+    reported; what is no store at all is an error. The result names nobody, and does not tell how any request went.
+
+    >>> import tempfile, expunge
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = folder + "/model.expunge"
+    ...     expunge.LogisticRegression(rho=0.3, classes=[False, True]).fit(X, X[:, 0] > 0).save(path)
+    ...     with expunge.open(path) as model:
+    ...         outcome = model.unlearn([17])
+    ...     found = audit(path, rows=X[17], runs=100)
+    >>> found.ok, found.facts.records, found.given[0].status
+    (True, 299, 'gone')
+    """
+    place = as_path(path)
+    _refuse(runs, seed, public_key, noted)
+    head: dict[str, Any] = {
+        "day": datetime.now(UTC).date().isoformat(),
+        "versions": _versions(),
+        "runs": runs,
+        "seed": seed,
+    }
+    with progress_bars(progress) as show:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = open_model(place, loss=loss, read_only=True, wait=wait)
+        except (CorruptStore, NotAStore) as error:
+            if isinstance(error, NotAStore) and not (place.is_file() and beside(place, "-key").exists()):
+                raise
+            return Audit(**head, facts=Facts(place.name, place.stat().st_size), checks=(_unreadable(error, place),))
+        with model:
+            with model._store.lock:  # all of one state
+                found = _look_at(model, place, head, (ids, subjects, rows), public_key, noted, show)
+            score = None if test is None else score_on(model, test)
+            plan = model.plan_
+        rehearsal, why = _rehearsed(plan, runs, seed, show)
+    checks = (*found.checks, *_rehearsal_checks(rehearsal, why), check_score(score))
+    return replace(found, checks=_in_order(checks), rehearsal=rehearsal, score=score)
+
+
+def _refuse(runs: Any, seed: Any, public_key: Any, noted: Any) -> None:
+    """Raise if something that was given makes no sense, before any work is done."""
+    if isinstance(runs, bool) or not isinstance(runs, (int, np.integer)) or runs < 100:
+        raise BadPlan(f"runs={runs!r}: give a whole number of at least 100, so that the comparisons mean something.")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise BadPlan(f"seed={seed!r}: give a whole number of at least 0.")
+    if public_key is not None:
+        load_public_key(public_key)
+    if noted is not None:
+        check_hex("noted", noted, 64)
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    return (
+        ("expunge", __version__), ("Python", platform.python_version()), ("NumPy", np.__version__),
+        ("SciPy", scipy.__version__), ("scikit-learn", sklearn.__version__),
+        ("machine", f"{platform.system()} {platform.machine()}"),
+    )  # fmt: skip
+
+
+def _unreadable(error: Exception, path: Path) -> Check:
+    return Check(
+        "opening", "The file can be read", "problem", "It is damaged, or something else was put in its place.",
+        "That it is a store, and that its plan and state are there.", "Anything else.", (said(error, path),),
+    )  # fmt: skip
+
+
+def _look_at(
+    model: Any, path: Path, head: dict[str, Any], wanted: tuple[Any, Any, Any], public_key: Any, noted: Any, show: Show
+) -> Audit:
+    """Check what lies in the files."""
+    show("verifying", 0, None)
+    keeper = model._store
+    state_check, found = check_state(model, path)
+    noise_check, noise = check_noise(model, found)
+    exported, error = None, None
+    try:
+        exported = model.export_receipts()
+    except CorruptStore as damaged:
+        error = said(damaged, path)
+    show("verifying", 1, 1)
+    given: tuple[Given, ...] = ()
+    ids, subjects, rows = wanted
+    people = _people_check((), None)
+    if any(one is not None for one in wanted):
+        show("searching", 0, None)
+        try:
+            given = look_for(model, path, ids=ids, subjects=subjects, rows=rows)
+            people = _people_check(given, None)
+        except CorruptStore as damaged:
+            people = _people_check((), said(damaged, path))
+        show("searching", 1, 1)
+    checks = [
+        state_check, noise_check, people, check_chain(exported, error, public_key, noted),
+        check_leftovers(path, _waits(keeper)), check_free_pages(path), check_access(path, keeper.state),
+        check_accounting(model), check_size(model), check_public(model),
+    ]  # fmt: skip
+    return Audit(
+        **head,
+        facts=facts_of(model, path, exported),
+        checks=tuple(checks),
+        drawing=drawing_of(model.plan_),
+        noise=noise,
+        given=given,
+        activity=() if exported is None else activity_of(exported),
+        receipts=() if exported is None else last_receipts(exported),
+    )
+
+
+def _waits(keeper: Any) -> bool:
+    try:
+        return keeper.file.get("pending", 0) is not None
+    except CorruptStore:
+        return True
+
+
+def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
+    result: Result = "passed"
+    problems: list[str] = []
+    if error is not None:
+        result, finding, problems = "problem", "The files could not be searched.", [error]
+    elif not given:
+        result, finding = "not checked", "No ids, subjects or rows were given to look for."
+    else:
+        counts = {status: sum(one.status == status for one in given) for status in _STATUSES}
+        finding = "Of those given: " + ", ".join(
+            f"{counts[s]:,} {words}" for s, words in _STATUSES.items() if counts[s]
+        )
+        finding += "."
+        problems = [
+            f"The {ordinal(one.position)} {one.what} given is no record any more, and yet its bytes are in "
+            f"{', '.join(one.files)}."
+            for one in given
+            if one.status == "left"
+        ]
+        if problems:
+            result = "problem"
+        elif counts["unclear"]:
+            result = "attention"
+    return Check(
+        "people", "Those who were erased are gone", result, finding,
+        "The model has no record of them, and no byte of the store's files holds their name or row as it was given.",
+        "Other spellings, other files, backups, what others have exported; small numbers cannot be searched for.",
+        tuple(problems),
+    )  # fmt: skip
+
+
+_STATUSES = {
+    "gone": "not in the model, nor in any byte of its files",
+    "live": "a record of the model (so its bytes are there, rightly)",
+    "left": "not in the model, but STILL IN ITS FILES",
+    "unclear": "not in the model; such bytes are there, but may be a part of something that belongs there",
+    "not searchable": "not in the index of records (bytes so common cannot be searched for)",
+}
+
+
+def ordinal(number: int) -> str:
+    """Return 1st, 2nd, 3rd, …
+
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '102nd', '111th']
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _rehearsed(plan: Any, runs: int, seed: int, show: Show) -> tuple[Rehearsal | None, str]:
+    try:
+        return rehearse(plan, runs=runs, seed=seed, show=show), ""
+    except (ExpungeError, ArithmeticError, LookupError, TypeError, ValueError) as error:  # a loss of the user's own
+        return None, f"A small problem could not be made of this plan ({type(error).__name__})."
+
+
+def _rehearsal_checks(found: Rehearsal | None, why: str) -> tuple[Check, Check]:
+    def check(key: str, name: str, good: bool, finding: str, shows: str, not_shown: str) -> Check:
+        result: Result = "not checked" if found is None else "passed" if good else "problem"
+        return Check(key, name, result, finding, shows, not_shown)
+
+    exact, caught = why, why
+    if found is not None and found.p_value is None:
+        exact = f"{found.equal:,} of {found.runs:,} states after a deletion equal those of a fresh fit to the last bit."
+        caught = f"{found.control_equal:,} of {found.runs:,} are equal if {found.control}."
+    elif found is not None:
+        exact = (
+            f"p = {found.p_value:.2g}, corrected for {found.comparisons:,} comparisons of {found.runs:,} "
+            "deletions with as "
+            f"many fresh trainings ({'no difference' if found.passed else 'they differ'})."
+        )
+        caught = f"p = {found.control_p_value:.2g} if {found.control} (it must be below {CAUGHT:g})."
+    return (
+        check(
+            "exactness", "A deletion leaves no trace", found is not None and found.passed, exact,
+            "With this plan, on this machine: the state after a deletion cannot be told from that of training "
+            "without the "
+            "record.",
+            "A proof. That it holds at any size is proved in Expunge's documentation; this looks for mistakes.",
+        ),
+        check(
+            "control", "A deliberate mistake is noticed", found is not None and found.caught, caught,
+            "The comparison above is sharp enough to see a deletion done wrong.",
+            "That every possible mistake would be noticed.",
+        ),
+    )  # fmt: skip
+
+
+_ORDER = (
+    "state", "people", "receipts", "exactness", "control", "noise", "leftovers", "free pages", "access", "public",
+    "accounting", "size", "score",
+)  # fmt: skip
+
+
+def _in_order(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    return tuple(sorted(checks, key=lambda check: _ORDER.index(check.key)))

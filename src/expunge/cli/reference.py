@@ -1,0 +1,64 @@
+"""The documentation of all commands, made from what their --help says: `python -m expunge.cli.reference`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from expunge.cli.app import COMMANDS, app
+from expunge.cli.output import EXIT_CODES
+
+INTRODUCTION = """\
+# Commands
+
+Everything that `expunge` can do at the prompt; `expunge COMMAND --help` says the same. A tour is in [the command line](cli.md).
+
+Every command takes `--json` and then prints one JSON object to standard output, errors too (`{"error": {"kind", "message", "exit_code"}}`).
+Notes and errors of the others go to standard error.
+"""
+
+
+def reference() -> str:
+    """Return the documentation of all commands, as Markdown."""
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("expunge", [], resilient_parsing=True)
+    lines = [INTRODUCTION, "## Exit codes\n", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    for title, functions in COMMANDS:
+        lines += ["", f"## {title}"]
+        for function in functions:
+            lines += ["", *_command(group.get_command(context, function.__name__))]
+    return "\n".join(lines) + "\n"
+
+
+def _command(command: Any) -> Iterator[str]:
+    yield f"### {command.name}"
+    yield ""
+    required = [one for one in command.params if one.required]
+    usage = [f"{_name(one)}..." if one.nargs == -1 else _name(one).rpartition(", ")[2] for one in required]
+    yield f"`expunge {' '.join([command.name, *usage])}`"
+    yield ""
+    for paragraph in inspect.cleandoc(command.help).split("\n\n"):
+        yield " ".join(paragraph.split())
+        yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for one in command.params:
+        usual = "" if one.default in (None, False, ()) or one.required else f" By default {one.default}."
+        name = _name(one).replace("|", "\\|")
+        yield f"| `{name}` | {one.help}{usual} |"
+
+
+def _name(parameter: Any) -> str:
+    """Return how a parameter is written."""
+    value = parameter.metavar or ""
+    if parameter.param_type_name == "argument":
+        return str(value)
+    return " ".join([", ".join(sorted(parameter.opts, key=len)), *([value] if value else [])])
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

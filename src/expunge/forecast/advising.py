@@ -1,0 +1,90 @@
+"""What to choose, in words, from the figures of a forecast."""
+
+from __future__ import annotations
+
+from expunge.clustering import ClusterPlan
+from expunge.estimators.kmeans import HOPELESS
+from expunge.forecast.facts import Forecast
+from expunge.least_squares import RidgePlan
+
+MINUTE, DAY = 60.0, 86_400.0
+
+
+def advise(found: Forecast) -> tuple[str, ...]:
+    """Return a few sentences: when ρ = 1 is better, whether noise costs accuracy, and what else is to be noticed."""
+    plan = found.plan
+    if isinstance(plan, RidgePlan):
+        return ("No noise, and no deletion replays: rho does not come into it.",)
+    said = [_of_rho(found), *_of_accuracy(found)]
+    if isinstance(plan, ClusterPlan) and plan.error > HOPELESS * plan.extent.radius:
+        said.append(
+            f"Noise puts a centre off by about {plan.error / plan.extent.radius:.0%} of the region's radius: declare a "
+            "smaller region, or take a larger rho or fewer clusters."
+        )
+    if not plan.covers(found.records):
+        low, high = plan.size_class
+        said.append(f"The plan is for {low:,} to {min(high, plan.largest):,} records: correct expected_records.")
+    return tuple(said)
+
+
+def _of_rho(found: Forecast) -> str:
+    """Say what a deletion takes with and without noise."""
+    mine, silent, automatic = found.in_memory.deletion, found.without_noise, found.automatic_rho
+    if found.rho < 1.0:
+        if silent.deletion <= mine:
+            return "rho = 1 is the better choice here: deletions are no slower, and there is no noise."
+        many = int(MINUTE / silent.deletion)
+        rare = f"Up to {many:,} deletions a day it is less than a minute's work" if many else "One takes over a minute"
+        better = ": if there are fewer, rho = 1 is the better choice." if many else "; rho = 1 is for rare deletions."
+        return (
+            f"With rho = 1 a deletion takes {duration(silent.deletion)} instead of {duration(mine)}, and there is no "
+            f"noise. {rare}{better}"
+        )
+    if automatic < 1.0:
+        return (
+            f"rho = 1: no noise, and a deletion takes {duration(mine)}, {_share(mine, silent.fit)} of a fit. With "
+            f"rho = {automatic:.3g} (what 'auto' gives) most take {duration(found.in_memory.kept)}, and accuracy "
+            "hardly suffers."
+        )
+    return (
+        f"rho = 1: for so few records noise would cost accuracy. Every deletion replays, in {duration(mine)}, "
+        f"{_share(mine, silent.fit)} of a fit; retraining any model is as exact, and may be as quick."
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}"
+
+
+def _of_accuracy(found: Forecast) -> list[str]:
+    """Say whether the noise costs accuracy, if ρ was chosen."""
+    rho, automatic = found.rho, found.automatic_rho
+    if rho < automatic:
+        return [
+            f"The noise will cost accuracy: rho = {rho:.3g} is worth n·rho = {found.plan.records * rho:,.0f} records, "
+            f"and {found.plan.records * automatic:,.0f} are needed, rho = {automatic:.3g}, to lose next to nothing. It "
+            f"is {automatic / rho:.2g} times as strong; 2 to 3 times cost 0 to 1.5 points of accuracy in "
+            "docs/accuracy.md, 6 to 17 times 1 to 5 and more."
+        ]
+    if automatic < rho < 1.0:
+        return [f"A lower rho, down to {automatic:.3g}, would hardly cost accuracy, and fewer deletions would replay."]
+    return []
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as one says them.
+
+    >>> duration(0.00213), duration(0.84), duration(75), duration(1e-5), duration(1e5), duration(1e9)
+    ('2.1 ms', '0.84 s', '75 s', '0.01 ms', '28 h', '11,574 days')
+    """
+    if seconds < 0.1:
+        return f"{_two_digits(1e3 * seconds)} ms"
+    if seconds < 2 * MINUTE:
+        return f"{_two_digits(seconds)} s"
+    if seconds < 2 * 60 * MINUTE:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 2 * DAY else f"{seconds / DAY:,.0f} days"
+
+
+def _two_digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
