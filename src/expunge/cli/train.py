@@ -52,8 +52,7 @@ def schema(
     Encoding by a schema keeps nothing, so it leaks nothing.
     """
     with reporting(json) as report:
-        from expunge.schema import schema_toml
-        from expunge.schema.drafting import draft
+        from expunge.schema import draft, schema_toml
 
         check_output(output, force)
         drafted = draft(data, target=target, id=id, subject=subject, ignore=ignore or (), progress=_bars(quiet, json))
@@ -69,6 +68,10 @@ def schema(
             "schema": str(output), "rows": drafted.rows, "features": found.width, "confirmed": False,
             "columns": {name: {"kind": kind, "declared": said, "why": why} for name, kind, said, why in rows},
         }  # fmt: skip
+        if drafted.broken.count:
+            report.note(f"{drafted.broken.count:,} records cannot be read, and were passed over: {drafted.broken}.")
+        for remark in drafted.remarks:
+            report.note(f"{remark}.")
         report.note(
             "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when records "
             f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
