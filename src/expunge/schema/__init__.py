@@ -7,6 +7,6 @@ from expunge.schema.tables import Broken, OnError
 from expunge.schema.toml import parse_schema, read_schema, schema_toml
 
 __all__ = [
-    "Amount", "Broken", "Categorical", "Classes", "Counts", "Date", "Draft", "EncodedTables", "Encoder", "Hashed", "Key",
-    "Numeric", "OnError", "Schema", "Text", "draft", "parse_keys", "parse_schema", "read_schema", "schema_toml",
+    "Amount", "Broken", "Categorical", "Classes", "Counts", "Date", "Draft", "EncodedTables", "Encoder", "Hashed",
+    "Key", "Numeric", "OnError", "Schema", "Text", "draft", "parse_keys", "parse_schema", "read_schema", "schema_toml",
 ]  # fmt: skip
