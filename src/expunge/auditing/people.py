@@ -19,6 +19,7 @@ from expunge.columns import is_sparse
 from expunge.errors import BadRecords, StoreError, UnknownId
 from expunge.intake import as_ids
 from expunge.records import Insert
+from expunge.store.receipts import digest_names
 from expunge.store.scanning import Finding, _forms, scan
 from expunge.types import AnyArray
 
@@ -89,17 +90,22 @@ def _named(model: Any, name: Literal["ids", "subjects"], given: Any) -> Iterator
         raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
     names = _alike(as_ids(name, given), records.model[records.width + (name == "subjects")])
     what: Literal["id", "subject"] = "id" if name == "ids" else "subject"
-    for position, one in enumerate(names):
-        alone = names[position : position + 1]
-        live, patterns = _is_live(records, name, alone), _searchable([one.item()])
-        yield _Wanted(what, position + 1, live, patterns, _days(model, name, alone))
+    for position, (one, days) in enumerate(zip(names, _days(model, name, names), strict=True)):
+        live, patterns = _is_live(records, name, names[position : position + 1]), _searchable([one.item()])
+        yield _Wanted(what, position + 1, live, patterns, days)
 
 
-def _days(model: Any, name: str, alone: AnyArray) -> tuple[str, ...] | None:
+def _days(model: Any, name: Literal["ids", "subjects"], names: AnyArray) -> list[tuple[str, ...] | None]:
+    """Return, for each name, the days of the receipts that have it."""
     try:
-        return tuple(receipt["day"] for receipt in model.export_receipts(**{name: alone})["receipts"])
+        receipts, digests = model._store.receipts()[1], digest_names(model._store.key, name, names)
     except StoreError:  # damaged, or without a key: there are checks of their own for that
-        return None
+        return [None] * len(names)
+    days: dict[str, list[str]] = {digest: [] for digest in digests}
+    for receipt in receipts:
+        for digest in days.keys() & receipt.digests:
+            days[digest].append(receipt.day)
+    return [tuple(days[digest]) for digest in digests]
 
 
 def _alike(names: AnyArray, kept: AnyArray) -> AnyArray:

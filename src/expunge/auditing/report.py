@@ -76,7 +76,7 @@ def render(audit: Audit) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <meta name="referrer" content="no-referrer">
 <title>{title}, {shown(audit.day)}</title>
 <style>{CSS}</style>
