@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,18 +32,14 @@ def test_every_command_and_option_is_documented_as_it_says_itself():
     assert (ROOT / "docs" / "commands.md").read_text() == reference(), "run `make docs`"
 
 
-def test_the_quick_start_of_the_readme_runs_line_by_line(demo):
+def test_the_quick_start_of_the_readme_runs_line_by_line(demo, done):
     first, *lines = console("README.md")
     assert first == ". .venv/bin/activate"
     assert len(lines) == 6
     for line in lines:
-        program, *arguments = shlex.split(line, comments=True)
+        program, *arguments = shlex.split(line)
         assert program == "expunge"
-        done = subprocess.run(
-            [sys.executable, "-m", "expunge", *arguments], cwd=demo, capture_output=True, text=True, timeout=100
-        )
-        assert done.returncode == 0, (line, done)
-        assert "Traceback" not in done.stderr
+        done(*arguments)
     assert "No problem was found" in (demo / "report.html").read_text()
 
 
@@ -64,10 +59,10 @@ def test_the_tour_runs_line_by_line(demo, done):
 def test_commands_that_the_makefile_and_texts_name_are_there(done):
     make = shutil.which("make")
     assert make is not None
-    for target in re.findall(r"make ([\w-]+)", (ROOT / "README.md").read_text()):
+    for target in re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), re.MULTILINE):
         subprocess.run([make, "-n", target], cwd=ROOT, check=True, capture_output=True)
     named = set()
-    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "src" / "expunge").rglob("*.py")]:
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "src" / "expunge" / "cli").glob("*.py")]:
         named |= set(re.findall(r"`expunge ([a-z]+)[ `]", page.read_text()))
     assert {"schema", "fit", "unlearn", "audit"} <= named
     for command in named:
