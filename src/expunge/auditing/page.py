@@ -62,6 +62,7 @@ footer { margin-top: 2.5rem; color: #48525c; font-size: 0.85rem; border-top: 1px
   main { padding: 1rem 0.75rem 2rem; }
   figure { padding: 0.5rem; }
   .stacked thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stacked caption { display: block; }
   .stacked, .stacked tbody, .stacked tr, .stacked th, .stacked td { display: block; width: auto !important; }
   .stacked tr { border: 1px solid #c9d2dc; border-radius: 0.3rem; padding: 0.5rem 0.7rem; margin: 0 0 0.7rem; }
   .stacked th, .stacked td { border: 0; padding: 0.15rem 0; text-align: left !important; }
