@@ -71,6 +71,9 @@ footer { margin-top: 2.5rem; color: #48525c; font-size: 0.85rem; border-top: 1px
   .stacked.brief td[data-label] { display: flex; justify-content: space-between; gap: 1rem;
     text-align: right !important; }
   .stacked.brief td[data-label]::before { flex: none; }
+  .stacked.terse tr { border-width: 0 0 1px; border-radius: 0; padding: 0.35rem 0; margin: 0; }
+  .stacked.terse th, .stacked.terse td:nth-child(2) { display: inline; padding-right: 0.5rem; }
+  .stacked.terse td[data-label]::before { content: none; }
 }
 @page { size: A4; margin: 16mm 14mm; }
 @media print {

@@ -314,7 +314,7 @@ def _plan(audit: Audit) -> str:
         for line in audit.facts.plan
     )
     note = "<p>Everything that was fixed before the records were seen. Requests never change it.</p>"
-    return note + table(["Setting", "Value", "Meaning"], rows, kind="plain")
+    return note + table(["Setting", "Value", "Meaning"], rows, kind="stacked terse")
 
 
 def _receipts(audit: Audit) -> str:
