@@ -16,7 +16,7 @@ from expunge.auditing.integrity import coarsely, free_pages, said
 from expunge.errors import BadPlan, BadRecords, NotAStore
 from expunge.estimators.base import ForgettingModel
 from expunge.rows import Path
-from expunge.store import failpoints, make_signing_key
+from expunge.store import failpoints, make_signing_key, scan
 from expunge.store.file import beside, checksum
 
 RNG = np.random.default_rng(5)
@@ -468,3 +468,15 @@ def test_auditing_waits_for_nobody_and_finishes_while_others_have_the_model_open
         assert audit(path, ids=["person 003"]).ok
         model.unlearn("person 004")
     assert audit(path).facts.records == 66
+
+
+def test_who_comes_while_bytes_are_searched_is_no_problem(path, monkeypatch):
+    def scan_late(where, patterns):
+        with expunge.open(path) as model:
+            model.insert(X[3:4], Y[3:4], ids=["person 003"], subjects=["family 001"])
+        return scan(where, patterns)
+
+    monkeypatch.setattr("expunge.auditing.people.scan", scan_late)
+    found = audit(path, ids=["person 003"])
+    assert statuses(found) == ["live"]
+    assert found.ok

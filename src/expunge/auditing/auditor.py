@@ -64,7 +64,7 @@ def audit(
     loss of a model that has one of its own.
 
     The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
-    whoever opens the model for writing. Until its files are checked, who wants to write waits. What is damaged is
+    whoever opens the model for writing. While it is verified, who wants to write waits. What is damaged is
     reported; what is no store at all is an error. The result names nobody, and does not tell how any request went.
 
     >>> import tempfile, expunge
@@ -90,7 +90,8 @@ def audit(
         try:
             with _opened(place, loss, wait) as model:
                 with model._store.lock:  # all of one state
-                    found = _look_at(model, place, head, (ids, subjects, rows), public_key, noted, show)
+                    found = _look_at(model, place, head, public_key, noted, show)
+                people, given = _people(model, place, {"ids": ids, "subjects": subjects, "rows": rows}, show)
                 score = None if test is None else score_on(model, test)
                 plan = model.plan_
         except (CorruptStore, NotAStore) as error:
@@ -98,8 +99,8 @@ def audit(
                 raise
             return Audit(**head, facts=Facts(place.name, place.stat().st_size), checks=(_unreadable(error, place),))
         rehearsal, why = _rehearsed(plan, runs, seed, show)
-    checks = (*found.checks, *_rehearsal_checks(rehearsal, why), check_score(score))
-    return replace(found, checks=_in_order(checks), rehearsal=rehearsal, score=score)
+    checks = (*found.checks, people, *_rehearsal_checks(rehearsal, why), check_score(score))
+    return replace(found, checks=_in_order(checks), given=given, rehearsal=rehearsal, score=score)
 
 
 def _opened(path: Path, loss: Any, wait: float) -> Any:
@@ -135,9 +136,7 @@ def _unreadable(error: Exception, path: Path) -> Check:
     )  # fmt: skip
 
 
-def _look_at(
-    model: Any, path: Path, head: dict[str, Any], wanted: tuple[Any, Any, Any], public_key: Any, noted: Any, show: Show
-) -> Audit:
+def _look_at(model: Any, path: Path, head: dict[str, Any], public_key: Any, noted: Any, show: Show) -> Audit:
     """Check what lies in the files."""
     show("verifying", 0, None)
     keeper = model._store
@@ -149,19 +148,8 @@ def _look_at(
     except CorruptStore as damaged:
         error = said(damaged, path)
     show("verifying", 1, 1)
-    given: tuple[Given, ...] = ()
-    ids, subjects, rows = wanted
-    people = _people_check((), None)
-    if any(one is not None for one in wanted):
-        show("searching", 0, None)
-        try:
-            given = look_for(model, path, ids=ids, subjects=subjects, rows=rows)
-            people = _people_check(given, None)
-        except CorruptStore as damaged:
-            people = _people_check((), said(damaged, path))
-        show("searching", 1, 1)
     checks = [
-        state_check, noise_check, people, check_chain(exported, error, public_key, noted),
+        state_check, noise_check, check_chain(exported, error, public_key, noted),
         check_leftovers(path, _waits(keeper)), check_free_pages(path), check_access(path, keeper.state),
         check_accounting(model), check_size(model), check_public(model),
     ]  # fmt: skip
@@ -171,7 +159,6 @@ def _look_at(
         checks=tuple(checks),
         drawing=drawing_of(model.plan_),
         noise=noise,
-        given=given,
         activity=() if exported is None else activity_of(exported),
         receipts=() if exported is None else last_receipts(exported),
     )
@@ -182,6 +169,17 @@ def _waits(keeper: Any) -> bool:
         return keeper.file.get("pending", 0) is not None
     except CorruptStore:
         return True
+
+
+def _people(model: Any, path: Path, wanted: dict[str, Any], show: Show) -> tuple[Check, tuple[Given, ...]]:
+    """Look for those who were asked for."""
+    if all(one is None for one in wanted.values()):
+        return _people_check((), None), ()
+    try:
+        given = look_for(model, path, show, **wanted)
+    except CorruptStore as damaged:
+        return _people_check((), said(damaged, path)), ()
+    return _people_check(given, None), given
 
 
 def _people_check(given: tuple[Given, ...], error: str | None) -> Check:

@@ -58,10 +58,11 @@ figcaption { font-size: 0.85rem; color: #3c4650; margin-top: 0.4rem; }
 .confusion th { overflow-wrap: anywhere; max-width: 12rem; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2rem; }
 footer { margin-top: 2.5rem; color: #48525c; font-size: 0.85rem; border-top: 1px solid #c9d2dc; padding-top: 0.6rem; }
-@media (max-width: 46rem) {
+@media screen and (max-width: 46rem) {
   main { padding: 1rem 0.75rem 2rem; }
   figure { padding: 0.5rem; }
   .stacked thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stacked caption { display: block; }
   .stacked, .stacked tbody, .stacked tr, .stacked th, .stacked td { display: block; width: auto !important; }
   .stacked tr { border: 1px solid #c9d2dc; border-radius: 0.3rem; padding: 0.5rem 0.7rem; margin: 0 0 0.7rem; }
   .stacked th, .stacked td { border: 0; padding: 0.15rem 0; text-align: left !important; }
@@ -70,10 +71,18 @@ footer { margin-top: 2.5rem; color: #48525c; font-size: 0.85rem; border-top: 1px
   .stacked.brief td[data-label] { display: flex; justify-content: space-between; gap: 1rem;
     text-align: right !important; }
   .stacked.brief td[data-label]::before { flex: none; }
+  .stacked.terse tr { border-width: 0 0 1px; border-radius: 0; padding: 0.35rem 0; margin: 0; }
+  .stacked.terse th, .stacked.terse td:nth-child(2) { display: inline; padding-right: 0.5rem; }
+  .stacked.terse td[data-label]::before { content: none; }
 }
 @page { size: A4; margin: 16mm 14mm; }
 @media print {
-  body { font-size: 10.5pt; }
+  body { font-size: 10pt; }
+  table { font-size: 8.5pt; }
+  th, td { padding: 0.3rem 0.4rem; }
+  .why, ul.wrong, figcaption { font-size: 8pt; }
+  .badge { font-size: 8pt; padding: 0 0.3rem; }
+  .checks td:nth-child(2) { width: 5.6rem; }
   main { max-width: none; padding: 0; }
   h2 { break-after: avoid; }
   tr, li, .verdict { break-inside: avoid; }

@@ -18,11 +18,14 @@ from expunge.auditing.findings import Given, Status
 from expunge.columns import is_sparse
 from expunge.errors import BadRecords, StoreError, UnknownId
 from expunge.intake import as_ids
+from expunge.progress import Show
 from expunge.records import Insert
 from expunge.store.receipts import digest_names
 from expunge.store.scanning import Finding, _forms, scan
 from expunge.types import AnyArray
 
+AT_ONCE = 50
+"""How many patterns are searched for before progress is shown."""
 SHORT = 6
 """A name of fewer bytes is found by chance in a large file."""
 
@@ -41,20 +44,36 @@ class _Wanted:
     found: list[Finding] = field(default_factory=list)
 
 
-def look_for(model: Any, path: Path, *, ids: Any = None, subjects: Any = None, rows: Any = None) -> tuple[Given, ...]:
-    """Look for ids, subjects and rows in the index of a model and in the bytes of its files."""
-    wanted = [*_named(model, "ids", ids), *_named(model, "subjects", subjects), *_rows(model, rows)]
+def look_for(
+    model: Any, path: Path, show: Show, *, ids: Any = None, subjects: Any = None, rows: Any = None
+) -> tuple[Given, ...]:
+    """Look for ids, subjects and rows in the index of a model and in the bytes of its files.
+
+    Others may write while bytes are searched. Who is found, and was no record before, may have come meanwhile.
+    """
+
+    def look_up() -> list[_Wanted]:
+        with model._store.lock:
+            return [*_named(model, "ids", ids), *_named(model, "subjects", subjects), *_rows(model, rows)]
+
+    wanted = look_up()
     patterns = [pattern for one in wanted for pattern in one.patterns]
     owner = [one for one in wanted for _ in one.patterns]
-    for finding in scan(path, patterns) if patterns else []:
-        owner[finding.pattern].found.append(finding)
-    return tuple(_given(model, one) for one in wanted)
+    show("searching", 0, len(patterns))
+    for first in range(0, len(patterns), AT_ONCE):
+        some = patterns[first : first + AT_ONCE]
+        for finding in scan(path, some):
+            owner[first + finding.pattern].found.append(finding)
+        show("searching", first + len(some), len(patterns))
+    now = look_up() if any(one.found and not one.live for one in wanted) else wanted
+    with model._store.lock:
+        return tuple(_given(model, one, one.live or later.live) for one, later in zip(wanted, now, strict=True))
 
 
-def _given(model: Any, one: _Wanted) -> Given:
+def _given(model: Any, one: _Wanted, live: bool) -> Given:
     spots = {(finding.file.name, finding.offset) for finding in one.found}
     status: Status
-    if one.live:
+    if live:
         status = "live"
     elif not one.patterns:
         status = "not searchable"
@@ -90,22 +109,24 @@ def _named(model: Any, name: Literal["ids", "subjects"], given: Any) -> Iterator
         raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
     names = _alike(as_ids(name, given), records.model[records.width + (name == "subjects")])
     what: Literal["id", "subject"] = "id" if name == "ids" else "subject"
-    for position, (one, days) in enumerate(zip(names, _days(model, name, names), strict=True)):
+    days = _days(model, name, names)
+    for position, one in enumerate(names):
         live, patterns = _is_live(records, name, names[position : position + 1]), _searchable([one.item()])
-        yield _Wanted(what, position + 1, live, patterns, days)
+        yield _Wanted(what, position + 1, live, patterns, None if days is None else days[position])
 
 
-def _days(model: Any, name: Literal["ids", "subjects"], names: AnyArray) -> list[tuple[str, ...] | None]:
-    """Return, for each name, the days of the receipts that have it."""
+def _days(model: Any, name: Literal["ids", "subjects"], names: AnyArray) -> list[tuple[str, ...]] | None:
+    """Return, for each name, the days of the receipts that name it."""
     try:
-        receipts, digests = model._store.receipts()[1], digest_names(model._store.key, name, names)
+        digests, (_, receipts) = digest_names(model._store.key, name, names), model._store.receipts()
     except StoreError:  # damaged, or without a key: there are checks of their own for that
-        return [None] * len(names)
-    days: dict[str, list[str]] = {digest: [] for digest in digests}
+        return None
+    found: dict[str, list[str]] = {digest: [] for digest in digests}
     for receipt in receipts:
-        for digest in days.keys() & receipt.digests:
-            days[digest].append(receipt.day)
-    return [tuple(days[digest]) for digest in digests]
+        for digest in receipt.digests:
+            if digest in found:
+                found[digest].append(receipt.day)
+    return [tuple(found[digest]) for digest in digests]
 
 
 def _alike(names: AnyArray, kept: AnyArray) -> AnyArray:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from expunge.auditing.auditor import ordinal
 from expunge.auditing.diagrams import noise_diagram, plan_diagram
-from expunge.auditing.findings import Audit, Check, Drawing, Given, Score
+from expunge.auditing.findings import Audit, Check, Drawing, Given, ReceiptLine, Score
 from expunge.auditing.page import CSS, drawn, listed, shown, table
 from expunge.auditing.plots import activity_plot, noise_plot, score_plot
 from expunge.auditing.words import ACTIVITY, ADDS, DOES_NOT_SHOW, SHOWS, SHOWS_OF_ARRIVAL, USES
@@ -314,7 +314,7 @@ def _plan(audit: Audit) -> str:
         for line in audit.facts.plan
     )
     note = "<p>Everything that was fixed before the records were seen. Requests never change it.</p>"
-    return note + table(["Setting", "Value", "Meaning"], rows)
+    return note + table(["Setting", "Value", "Meaning"], rows, kind="stacked terse")
 
 
 def _receipts(audit: Audit) -> str:
@@ -335,14 +335,20 @@ def _receipts(audit: Audit) -> str:
     rows = (
         [
             f"{one.number:,}", shown(one.day), shown(one.kind),
-            f"{one.named:,} {shown(one.named_by)}" if one.named_by else "nobody",
+            _named(one),
             f"{one.removed:,}", f"{one.added:,}", f'<span class="mono">{shown(one.request)}…</span>',
             f'<span class="mono">{shown(one.hash)}…</span>', "yes" if one.signed else "no",
         ]
         for one in audit.receipts
     )  # fmt: skip
-    heads = ["No.", "Day (UTC)", "Request", "Names", "Removed", "Added", "Number of the request", "Hash", "Signed"]
+    heads = ["No.", "Day (UTC)", "Request", "Names", "Removed", "Added", "Request id", "Hash", "Signed"]
     return head + table(heads, rows, caption=f"{caption}; hashes are shortened.", kind="stacked brief", numbers=(4, 5))
+
+
+def _named(one: ReceiptLine) -> str:
+    if one.named_by is None:
+        return "nobody"
+    return f"{one.named:,} {shown(one.named_by.removesuffix('s') if one.named == 1 else one.named_by)}"
 
 
 def _again(audit: Audit) -> str:
