@@ -167,7 +167,9 @@ def serve(path):
         if asked:
             connection, _ = server.accept()
             request, files, _, _ = socket.recv_fds(connection, 2**16, 3)
-            pid = os.fork()
+            with warnings.catch_warnings():  # some import has started a thread
+                warnings.simplefilter("ignore")
+                pid = os.fork()
             if pid == 0:
                 for other in (server, connection, *children.values()):
                     other.close()
@@ -196,7 +198,6 @@ def _live(request, files):
     sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, encoding, closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding, "backslashreplace", closefd=False)
     sys.argv = ["expunge", *request["argv"]]
-    warnings.resetwarnings()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _install(request["hook"])
     os._exit(_main())
