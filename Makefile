@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+BROWSER := .venv-browser
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format clean bench
+.PHONY: help demo docs test test-all test-browser lint types format clean bench
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,8 +18,13 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Set everything up, train a model and delete people from it (under a minute)
-	$(BIN)/python examples/forget_people.py
+$(BROWSER)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli]' playwright pytest
+	@touch $@
+
+demo: $(STAMP)  ## Set everything up, train models, erase people from them, write a report (under two minutes)
+	$(BIN)/expunge demo
 
 lint: $(STAMP)  ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check .
@@ -30,7 +37,13 @@ types: $(STAMP)  ## Check types
 test: lint types  ## Set everything up and run all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-test-all: test  ## Run all tests, those of heavy extras too (there are none yet)
+test-browser: $(BROWSER)/.installed  ## Look at the audit report in a real browser (needs Chromium)
+	$(BROWSER)/bin/python -m pytest tests/browser -q
+
+test-all: test test-browser  ## Run all tests, those that need heavy extras too, each in an environment of its own
+
+docs: $(STAMP)  ## Write the documentation of commands anew, from what they say themselves
+	$(BIN)/python -m expunge.cli.reference > docs/commands.md
 
 format: $(STAMP)  ## Format the code
 	$(BIN)/ruff check --fix .
@@ -59,4 +72,4 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/store/large.py
 
 clean:  ## Remove the environment and all results
-	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BROWSER) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

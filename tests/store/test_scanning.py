@@ -8,7 +8,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.errors import BadRecords, NotAStore
-from expunge.store import scan
+from expunge.store import scan, scanning
 from expunge.store.file import StoreFile
 
 PAGE = 512
@@ -187,3 +187,16 @@ def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path, monkey
         for first in range(0, 200, 40):
             model.unlearn(np.arange(first, first + 40))
         assert scan(tmp_path / "model", X[:200])
+
+
+@pytest.mark.parametrize("size", [3, 8, 2**20 + 5])
+def test_many_patterns_are_found_as_few_are(size):
+    rng = np.random.default_rng(0)
+    content = bytearray(rng.integers(0, 3, size, dtype=np.uint8).tobytes())
+    lengths = rng.integers(4, 30, size=60).tolist()
+    starts = rng.integers(0, max(1, size - 30), size=60).tolist()
+    spots = [*zip(starts, lengths, strict=True), (2**20 - 3, 5), (2**20 - 4, 9), (size - 4, 4), (0, 8)]
+    forms = [(number, bytes(content[start : start + length])) for number, (start, length) in enumerate(spots)]
+    forms = [(number, form) for number, form in [*forms, (99, b"nowhere"), (98, b"nowhere at all")] if len(form) >= 4]
+    assert len(forms) > scanning.FEW or size < 100
+    assert sorted(scanning._find_many(content, forms)) == sorted(scanning._find(content, forms))

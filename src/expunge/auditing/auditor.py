@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import sklearn
 
-import expunge
+from expunge import __version__
 from expunge.auditing.describing import activity_of, drawing_of, facts_of, last_receipts
 from expunge.auditing.findings import Audit, Check, Facts, Given, Rehearsal, Result
 from expunge.auditing.integrity import (
@@ -33,6 +33,7 @@ from expunge.auditing.people import look_for
 from expunge.auditing.rehearsal import CAUGHT, rehearse
 from expunge.auditing.scoring import check_score, score_on
 from expunge.errors import BadPlan, CorruptStore, ExpungeError, NotAStore
+from expunge.estimators.opening import open as open_model
 from expunge.progress import Show, progress_bars
 from expunge.store.file import WAIT, beside
 from expunge.store.keys import check_hex, load_public_key
@@ -58,15 +59,15 @@ def audit(
 
     ``ids``, ``subjects`` and ``rows`` (features, as they were given to the model) are looked for in the model and in
     every byte of its files; an erased one that is found is a problem. ``test`` is (X, y), for a score. ``public_key``
-    and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a deletion is rehearsed on a small
-    problem with the model's own plan, and ``seed`` with which coins: a few seconds with 3,000. ``loss`` is the loss of a
-    model that has one of its own.
+    and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a deletion is rehearsed on a
+    small problem with the model's own plan, and ``seed`` with which coins: a few seconds with 3,000. ``loss`` is the
+    loss of a model that has one of its own.
 
     The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
     whoever opens the model for writing. Until its files are checked, who wants to write waits. What is damaged is
     reported; what is no store at all is an error. The result names nobody, and does not tell how any request went.
 
-    >>> import tempfile
+    >>> import tempfile, expunge
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = folder + "/model.expunge"
@@ -79,12 +80,17 @@ def audit(
     """
     place = as_path(path)
     _refuse(runs, seed, public_key, noted)
-    head = {"day": datetime.now(UTC).date().isoformat(), "versions": _versions(), "runs": runs, "seed": seed}
+    head: dict[str, Any] = {
+        "day": datetime.now(UTC).date().isoformat(),
+        "versions": _versions(),
+        "runs": runs,
+        "seed": seed,
+    }
     with progress_bars(progress) as show:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = expunge.open(place, loss=loss, read_only=True, wait=wait)
+                model = open_model(place, loss=loss, read_only=True, wait=wait)
         except (CorruptStore, NotAStore) as error:
             if isinstance(error, NotAStore) and not (place.is_file() and beside(place, "-key").exists()):
                 raise
@@ -113,7 +119,7 @@ def _refuse(runs: Any, seed: Any, public_key: Any, noted: Any) -> None:
 
 def _versions() -> tuple[tuple[str, str], ...]:
     return (
-        ("expunge", expunge.__version__), ("Python", platform.python_version()), ("NumPy", np.__version__),
+        ("expunge", __version__), ("Python", platform.python_version()), ("NumPy", np.__version__),
         ("SciPy", scipy.__version__), ("scikit-learn", sklearn.__version__),
         ("machine", f"{platform.system()} {platform.machine()}"),
     )  # fmt: skip
@@ -239,18 +245,20 @@ def _rehearsal_checks(found: Rehearsal | None, why: str) -> tuple[Check, Check]:
 
     exact, caught = why, why
     if found is not None and found.p_value is None:
-        exact = f"{found.equal:,} of {found.runs:,} states after a deletion are equal, to the last bit, to those of a fresh fit."
+        exact = f"{found.equal:,} of {found.runs:,} states after a deletion equal those of a fresh fit to the last bit."
         caught = f"{found.control_equal:,} of {found.runs:,} are equal if {found.control}."
     elif found is not None:
         exact = (
-            f"p = {found.p_value:.2g}, corrected for {found.comparisons:,} comparisons of {found.runs:,} deletions with as "
+            f"p = {found.p_value:.2g}, corrected for {found.comparisons:,} comparisons of {found.runs:,} "
+            "deletions with as "
             f"many fresh trainings ({'no difference' if found.passed else 'they differ'})."
         )
         caught = f"p = {found.control_p_value:.2g} if {found.control} (it must be below {CAUGHT:g})."
     return (
         check(
             "exactness", "A deletion leaves no trace", found is not None and found.passed, exact,
-            "With this plan, on this machine: the state after a deletion cannot be told from that of training without the "
+            "With this plan, on this machine: the state after a deletion cannot be told from that of training "
+            "without the "
             "record.",
             "A proof. That it holds at any size is proved in Expunge's documentation; this looks for mistakes.",
         ),

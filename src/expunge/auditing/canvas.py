@@ -11,14 +11,14 @@ from typing import Any
 from expunge.errors import BadPlan
 
 BLUE, ORANGE, GREY, DARK, PALE = "#1f5a96", "#c2500a", "#5b6470", "#1c2733", "#dfe6ee"
-WIDTH = 5.4
+WIDTH = 4.7
 """How wide figures are, in inches: also on a telephone their letters can be read."""
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "expunge",
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
-    "font.size": 9.0,
+    "font.size": 8.5,
     "axes.edgecolor": GREY,
     "axes.labelcolor": DARK,
     "axes.spines.right": False,
@@ -31,8 +31,11 @@ _STYLE = {
 }
 
 
-def figure(name: str, label: str, height: float, draw: Callable[[Any], None]) -> str:
-    """Return a figure as an SVG element; ``draw`` gets its axes, ``label`` says what it shows to who cannot see it."""
+def figure(name: str, label: str, height: float, draw: Callable[[Any], None], *, sheet: bool = False) -> str:
+    """Return a figure as an SVG element; ``draw`` gets its axes, ``label`` says what it shows to who cannot see it.
+
+    The axes of a ``sheet`` fill it.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -40,8 +43,8 @@ def figure(name: str, label: str, height: float, draw: Callable[[Any], None]) ->
         raise BadPlan("a report needs matplotlib; install it with pip install 'expunge[plot]'.") from error
     buffer = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        drawn = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(drawn.subplots())
+        drawn = Figure(figsize=(WIDTH, height), layout=None if sheet else "constrained")
+        draw(drawn.add_axes((0.0, 0.0, 1.0, 1.0)) if sheet else drawn.subplots())
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         drawn.savefig(buffer, format="svg", metadata=nothing)
     return _inline(buffer.getvalue(), name, label)

@@ -42,7 +42,8 @@ def said(error: object, path: Path) -> str:
 # --- the state ---------------------------------------------------------------------------------------
 
 _STATE_SHOWS = (
-    "The sums, the path of the training and the model itself were computed again from the records that are in the file, "
+    "The sums, the path of the training and the model itself were computed again from the records that are in "
+    "the file, "
     "and from no others. A record that had been left in them, or smuggled in, would show."
 )
 _STATE_NOT = "That nobody kept a copy of the file, of a record or of an earlier model. No program can show that."
@@ -63,7 +64,8 @@ def check_state(model: Any, path: Path) -> tuple[Check, Verification | None]:
         return check("problem", "The file cannot be verified.", (said(error, path),)), None
     if roughly.ok:
         finding = (
-            f"Everything agrees with {_records(found.records)} to nine digits, but not to the last bit. On another machine "
+            f"Everything agrees with {_records(found.records)} to nine digits, but not to the last bit. On "
+            "another machine "
             "than the one that wrote the file this is to be expected; to compare every bit, audit it there."
         )
         return check("attention", finding), roughly
@@ -99,7 +101,8 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
     noise = _noise(model, found.noise_p_value)
     good = found.noise_p_value >= IMPLAUSIBLE
     finding = (
-        f"{noise.numbers:,} number{'s' * (noise.numbers != 1)} compared with the normal distribution: p ≈ {noise.p_value:g}"
+        f"{noise.numbers:,} number{'s' * (noise.numbers != 1)} compared with the normal distribution: p ≈ "
+        f"{noise.p_value:g}"
         f" ({'nothing unusual' if good else f'below {IMPLAUSIBLE:g}: they do not look like the planned noise'})."
     )
     return check("passed" if good else "problem", finding), noise
@@ -135,7 +138,8 @@ def coarsely(p_value: float) -> float:
 def check_accounting(model: Any) -> Check:
     """Compute again which ρ the planned noise gives."""
     shows = (
-        "The noise of the plan is as large as ρ, the promised bound on how often a deletion trains again, requires; computed "
+        "The noise of the plan is as large as ρ, the promised bound on how often a deletion trains again, "
+        "requires; computed "
         "anew from schedule, mechanism and the largest contribution."
     )
     not_shown = "Anything about exactness, which does not depend on how large the noise is: ρ is about cost."
@@ -178,7 +182,8 @@ def check_size(model: Any) -> Check:
 def check_chain(exported: dict[str, Any] | None, error: str | None, public_key: Any, noted: str | None) -> Check:
     """Check the chain of receipts, and with a public key their signatures."""
     shows = (
-        "Which requests the operator's software recorded as done, on which days and in which order; that no receipt was "
+        "Which requests the operator's software recorded as done, on which days and in which order; that no "
+        "receipt was "
         "altered, moved or taken out since a later one was signed, or since the head hash was noted elsewhere."
     )
     not_shown = (
@@ -240,7 +245,7 @@ def check_free_pages(path: Path) -> Check:
     content = descriptors.read(path, path)
     count, dirty = free_pages(path.read_bytes() if content is None else content)
     finding = f"{dirty:,} of {count:,} free pages still have content." if dirty else (
-        f"All {count:,} free pages of the file are blank." if count else "The file has no free pages."
+        f"All free pages of the file are blank ({count:,})." if count else "The file has no free pages."
     )  # fmt: skip
     return Check(
         "free pages", "Free space is blank", "problem" if dirty else "passed", finding,
@@ -283,7 +288,8 @@ def check_access(path: Path, state: Any) -> Check:
     finding = "; ".join(remarks).capitalize() + "." if remarks else fine
     return Check(
         "access", "Key and permissions", result, "Something is wrong with them." if problems else finding,
-        "Receipts can be searched for a person, backups be brought up to date; other users of this machine are kept out.",
+        "Receipts can be searched for a person, backups be brought up to date; other users of this machine are "
+        "kept out.",
         "Who is the owner, who has been administrator, or who has read the file elsewhere.", tuple(problems),
     )  # fmt: skip
 
@@ -319,7 +325,8 @@ def check_public(model: Any) -> Check:
     )
     return Check(
         "public", "Nothing but public knowledge was fixed beforehand", result, finding + ".",
-        "Ranges, vocabularies and classes were declared, not computed from the records, so that no erased record shines "
+        "Ranges, vocabularies and classes were declared, not computed from the records, so that no erased record "
+        "shines "
         "through them.",
         "What was done to the data before it came here, or how settings were chosen.",
     )  # fmt: skip

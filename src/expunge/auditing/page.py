@@ -14,7 +14,7 @@ CSS = """
 * { box-sizing: border-box; }
 body { margin: 0; background: #fff; color: #1c2733; font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto,
   "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 66rem; margin: 0 auto; padding: 1.5rem 1.25rem 3rem; }
+main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.25rem 3rem; }
 header p { color: #48525c; margin: 0.2rem 0; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 0.3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.25rem; margin: 2.2rem 0 0.6rem; border-bottom: 1px solid #c9d2dc; padding-bottom: 0.2rem; }
@@ -32,9 +32,8 @@ pre { background: #f3f5f8; padding: 0.7rem 0.9rem; white-space: pre-wrap; overfl
 .not-checked, .measured { background: #eef1f4; color: #3c4650; border-color: #7b8794; }
 .badge { display: inline-block; padding: 0.05rem 0.5rem; border-radius: 0.25rem; font-weight: 600; font-size: 0.85rem;
   white-space: nowrap; border: 1px solid; }
-.tally { display: flex; flex-wrap: wrap; gap: 0.4rem 0.8rem; list-style: none; padding: 0; margin: 0.8rem 0 0; max-width: none; }
-.tally li { margin: 0; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 0.5rem 1rem; margin: 1.2rem 0 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: 0.5rem 1rem;
+  margin: 1.2rem 0 0; }
 .facts div { border-top: 2px solid #c9d2dc; padding-top: 0.25rem; }
 .facts dt { color: #48525c; font-size: 0.82rem; }
 .facts dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
@@ -43,14 +42,16 @@ caption { text-align: left; color: #48525c; font-size: 0.85rem; padding-bottom: 
 th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.6rem; border-bottom: 1px solid #dbe2e9; }
 thead th { border-bottom: 2px solid #7b8794; color: #3c4650; font-size: 0.82rem; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-.checks th[scope=row] { width: 17%; }
-.checks td:nth-child(2) { width: 8.2rem; }
+.checks th[scope=row] { width: 16%; }
+.checks td:nth-child(2) { width: 7.6rem; }
+.checks td:nth-child(3) { width: 25%; }
+.checks td:nth-child(4) { width: 26%; }
 .why { color: #48525c; font-size: 0.84rem; }
 ul.wrong { margin: 0.35rem 0 0; font-size: 0.85rem; color: #841a12; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.2rem; }
 figure { margin: 0; border: 1px solid #dbe2e9; border-radius: 0.3rem; padding: 0.8rem; break-inside: avoid; }
-figure svg { display: block; width: 100%; height: auto; max-width: 36rem; }
+figure svg { display: block; width: 100%; height: auto; max-width: 34rem; }
 figcaption { font-size: 0.85rem; color: #3c4650; margin-top: 0.4rem; }
 .confusion { width: auto; }
 .confusion td { text-align: right; font-variant-numeric: tabular-nums; border: 1px solid #fff; }
@@ -58,13 +59,16 @@ figcaption { font-size: 0.85rem; color: #3c4650; margin-top: 0.4rem; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2rem; }
 footer { margin-top: 2.5rem; color: #48525c; font-size: 0.85rem; border-top: 1px solid #c9d2dc; padding-top: 0.6rem; }
 @media (max-width: 46rem) {
+  main { padding: 1rem 0.75rem 2rem; }
+  figure { padding: 0.5rem; }
   .stacked thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .stacked, .stacked tbody, .stacked tr, .stacked th, .stacked td { display: block; width: auto !important; }
   .stacked tr { border: 1px solid #c9d2dc; border-radius: 0.3rem; padding: 0.5rem 0.7rem; margin: 0 0 0.7rem; }
   .stacked th, .stacked td { border: 0; padding: 0.15rem 0; text-align: left !important; }
   .stacked td[data-label]::before { content: attr(data-label); display: block; font-size: 0.75rem; color: #5b6470;
     font-weight: 600; }
-  .stacked.brief td[data-label] { display: flex; justify-content: space-between; gap: 1rem; text-align: right !important; }
+  .stacked.brief td[data-label] { display: flex; justify-content: space-between; gap: 1rem;
+    text-align: right !important; }
   .stacked.brief td[data-label]::before { flex: none; }
 }
 @page { size: A4; margin: 16mm 14mm; }
@@ -101,7 +105,7 @@ def table(
     kind: str = "stacked",
     numbers: Sequence[int] = (),
 ) -> str:
-    """Return a table of cells that are HTML already, the first of each row its head; ``numbers`` are set to the right."""
+    """Return a table of cells that are HTML already, the first of each row its head; ``numbers`` are set right."""
 
     def cell(position: int, content: str) -> str:
         right = ' class="number"' if position in numbers else ""

@@ -166,8 +166,12 @@ def _blocks(model: Any) -> Iterator[Any]:
 
 def _has(block: Any, row: Any) -> bool:
     if is_sparse(block):
-        apart = block - type(block)(np.ones((block.shape[0], 1))) @ row
-        return bool((np.diff(apart.tocsr().indptr) == 0).any())
+        alike = np.flatnonzero(np.diff(block.indptr) == row.nnz).tolist()
+        spans = (slice(block.indptr[j], block.indptr[j + 1]) for j in alike)
+        return any(
+            np.array_equal(block.indices[span], row.indices) and np.array_equal(block.data[span], row.data)
+            for span in spans
+        )
     near = block[block[:, 0] == row[0, 0]]
     return bool((near == row).all(axis=1).any())
 

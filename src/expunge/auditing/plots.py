@@ -39,7 +39,7 @@ def noise_plot(noise: Noise) -> str:
         axes.set_title(f"p ≈ {noise.p_value:g}", loc="right", fontsize=9)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
 
-    label = f"Histogram of {noise.numbers:,} numbers of noise beside the standard normal density; p about {noise.p_value:g}."
+    label = f"Histogram of {noise.numbers:,} numbers of noise beside the normal density; p about {noise.p_value:g}."
     return figure("noise", label, 2.6, draw)
 
 

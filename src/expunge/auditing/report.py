@@ -11,9 +11,10 @@ from pathlib import Path
 
 from expunge.auditing.auditor import ordinal
 from expunge.auditing.diagrams import noise_diagram, plan_diagram
-from expunge.auditing.findings import Audit, Check, Given, Score
+from expunge.auditing.findings import Audit, Check, Drawing, Given, Score
 from expunge.auditing.page import CSS, drawn, listed, shown, table
 from expunge.auditing.plots import activity_plot, noise_plot, score_plot
+from expunge.auditing.words import ACTIVITY, ADDS, DOES_NOT_SHOW, SHOWS, SHOWS_OF_ARRIVAL, USES
 from expunge.errors import StoreError
 from expunge.store.file import ENDINGS
 from expunge.store.saving import as_path
@@ -104,7 +105,10 @@ def _sections(audit: Audit, title: str) -> Iterator[str]:
     if audit.facts.receipts is not None:
         yield _section("receipts", "Receipts", _receipts(audit))
     yield _section("again", "How to do this again", _again(audit))
-    yield "<footer>Made by Expunge. This file has no scripts and loads nothing; it names none of the people asked for.</footer>"
+    yield (
+        "<footer>Made by Expunge. This file has no scripts and loads nothing; it names none of the people asked for."
+        "</footer>"
+    )
 
 
 def _section(key: str, title: str, content: str) -> str:
@@ -118,7 +122,7 @@ def _top(audit: Audit, title: str) -> str:
     facts = audit.facts
     known = [
         ("model", facts.model), ("records", _count(facts.records)), ("features", _count(facts.features)),
-        ("size of the file", _bytes(facts.bytes)), ("state", None if facts.version is None else f"version {facts.version:,}"),
+        ("size of the file", _bytes(facts.bytes)), ("state", _version(facts.version)),
         ("receipts", _count(facts.receipts)), ("schema", facts.schema and _SCHEMAS[facts.schema]),
         ("classes", ", ".join(facts.classes) if facts.classes else None),
     ]  # fmt: skip
@@ -126,7 +130,8 @@ def _top(audit: Audit, title: str) -> str:
     store = f'Store <span class="mono">{shown(facts.store)}</span>, ' if facts.store else ""
     return (
         f"<header><h1>{title}</h1><p>{store}{shown(audit.day)} (UTC)</p></header>\n"
-        f'<div class="verdict {_verdict_class(audit)}" role="status"><strong>{_verdict(audit)}</strong>{_because(audit)}</div>\n'
+        f'<div class="verdict {_verdict_class(audit)}" role="status">'
+        f"<strong>{_verdict(audit)}</strong>{_because(audit)}</div>\n"
         f'<dl class="facts">{items}</dl>\n'
     )
 
@@ -136,6 +141,10 @@ _SCHEMAS = {"none": "not stored", "confirmed": "stored, confirmed", "not confirm
 
 def _count(number: int | None) -> str | None:
     return None if number is None else f"{number:,}"
+
+
+def _version(number: int | None) -> str | None:
+    return None if number is None else f"version {number:,}"
 
 
 def _bytes(number: int) -> str:
@@ -195,7 +204,13 @@ _WORDS = {
     "unclear": ("attention", "not in the model; such bytes are in the files, and may be a part of something else"),
     "not searchable": ("passed", "not in the index of records; bytes as common as these cannot be searched for"),
 }
-_BADGES = {"gone": "✓ Gone", "live": "There", "left": "✗ Left", "unclear": "! Unclear", "not searchable": "✓ Not there"}
+_BADGES = {
+    "gone": "✓ Gone",
+    "live": "There",
+    "left": "✗ Left",
+    "unclear": "! Unclear",
+    "not searchable": "✓ Not there",
+}
 MOST_PEOPLE = 200
 
 
@@ -204,7 +219,8 @@ def _people(given: tuple[Given, ...]) -> str:
         kind, words = _WORDS[one.status]
         receipts = f"{one.receipts:,}, last on {shown(one.last_day)}" if one.receipts else "none"
         return [
-            f"{ordinal(one.position)} {one.what} given", f'<span class="badge {kind}">{_BADGES[one.status]}</span>', words,
+            f"{ordinal(one.position)} {one.what} given",
+            f'<span class="badge {kind}">{_BADGES[one.status]}</span>', words,
             f"{one.found:,}{' in ' + ', '.join(map(shown, one.files)) if one.files else ''}",
             receipts if one.what != "row" else "rows are not named",
         ]  # fmt: skip
@@ -213,10 +229,11 @@ def _people(given: tuple[Given, ...]) -> str:
     more = f"<p>{len(given) - MOST_PEOPLE:,} more are not shown.</p>" if len(given) > MOST_PEOPLE else ""
     heads = ["Given", "Result", "What that means", "Spots in the files", "Receipts that name it"]
     note = (
-        "<p>By their position in what was given, not by name: a report that named those who were erased would keep them. "
+        "<p>By their position in what was given, not by name: a report that named those who were erased would "
+        "keep them. "
         "Rows were looked for as given, and as the model keeps them.</p>"
     )
-    return note + table(heads, map(row, worst[:MOST_PEOPLE])) + more
+    return note + table(heads, map(row, worst[:MOST_PEOPLE]), kind="stacked brief") + more
 
 
 _ORDER = ("left", "unclear", "not searchable", "gone", "live")
@@ -227,40 +244,26 @@ _ORDER = ("left", "unclear", "not searchable", "gone", "live")
 
 def _pictures(audit: Audit) -> Iterator[str]:
     if audit.drawing is not None:
-        yield drawn("How records are used", plan_diagram(audit.drawing), _USES[audit.drawing.kind])
+        yield drawn("How records are used", plan_diagram(audit.drawing), _use(audit.drawing))
         if audit.drawing.noise:
-            yield drawn("How noise is added", noise_diagram(audit.drawing), _ADDS[audit.drawing.mechanism])
+            yield drawn("How noise is added", noise_diagram(audit.drawing), ADDS[audit.drawing.mechanism])
     if audit.noise is not None and audit.noise.heights:
         caption = (
-            f"{audit.noise.numbers:,} numbers of noise, read off the file, beside the normal distribution that they were "
+            f"{audit.noise.numbers:,} numbers of noise, read off the file, beside the normal distribution that "
+            "they were "
             "planned to have. Heights are rounded to what chance makes of them."
         )
         yield drawn("The noise in the file", noise_plot(audit.noise), caption)
     if audit.activity:
-        yield drawn("Records erased, by day", activity_plot(audit.activity), _ACTIVITY)
+        yield drawn("Records erased, by day", activity_plot(audit.activity), ACTIVITY)
     if audit.score is not None:
         what = "; ".join(f"{shown(name)} {value:.4g}" for name, value in audit.score.values)
         caption = f"{audit.score.records:,} test records; {what}. It says nothing about erasure."
         yield drawn("Score on the test records", score_plot(audit.score), caption)
 
 
-_ACTIVITY = (
-    "From the receipts: they say how many records a request removed or added, on which day, and nothing of how it went."
-)
-_USES = {
-    "steps": "Only the step of a record knows it, and those after. Thanks to the noise, what comes after can mostly stay: "
-    "it is then exactly as likely without the record.",
-    "rounds": "Every round knows every record. Thanks to the noise, rounds can mostly stay when one is erased: they are then "
-    "exactly as likely without the record.",
-    "sums": "Sums are whole numbers of a fine unit, so that a record can be taken out without a trace, and there is no need "
-    "of noise.",
-}
-_TREE = "Each sum has the noise of a few nodes of a binary tree: a record can only be seen in these."
-_ADDS = {
-    "sqrt": "Each sum has the noise of its own step and, ever less, of those before it: so little noise is enough.",
-    "tree": _TREE, "anytime": _TREE, "halving": _TREE,
-    "identity": "Each round has noise of its own.",
-}  # fmt: skip
+def _use(drawing: Drawing) -> str:
+    return USES[drawing.kind if drawing.noise else f"{drawing.kind} without noise"]
 
 
 def _confusion(score: Score) -> str:
@@ -285,41 +288,22 @@ def _confusion(score: Score) -> str:
     caption = f"{right:,} of {score.records:,} test records are on the diagonal: predicted as they are."
     return (
         f'<div class="wide"><table class="confusion"><caption>{caption}</caption>'
-        f'<thead><tr><th scope="col">truly ↓ &nbsp; predicted →</th>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<thead><tr><th scope="col">truly ↓ &nbsp; predicted →</th>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
-# --- words -------------------------------------------------------------------------------------------
+# --- meaning, plan, receipts -------------------------------------------------------------------------
 
 
 def _meaning(audit: Audit) -> str:
-    arrival = audit.drawing is not None and audit.drawing.schedule == "arrival"
-    shows = [
-        "The model, and all that is kept beside it, follows from the records that are in the file and from no others.",
-        "Deletions are made so that afterwards everything has the same probability law as if the record had never been "
-        "there: proved for every size in Expunge’s documentation, and tried here on a small problem with this model’s own "
-        "plan, beside a mistake that must be noticed.",
-        "The chain of receipts says which requests were recorded as done, on which day, and that none was altered or taken "
-        "out since its head was noted elsewhere or a later one was signed.",
-        "The bytes that were looked for are in no file of the store, or belong to records that are there.",
-    ]
-    if arrival:
-        shows[1] = (
-            "Deletions are made so that afterwards everything has the law of training in the stored order without the record. "
-            "That order tells in which places records were deleted, never what they said; it must not be released."
-        )
-    does_not = [
-        "That nobody has kept a copy: of the file, of a record, of an earlier model, of a prediction made with it. Nothing can "
-        "show that.",
-        "What lies in backups, exports and snapshots, or in old blocks of a disk.",
-        "What was done to the data before it came to the model: scaling, vocabularies, choices made by looking at the records.",
-        "That the receipts are true: whoever holds the file and the signing key could write any. They say that the operator’s "
-        "software recorded a request as done.",
-        "That requests were made without looking at the model: the guarantee holds for requests that do not depend on it.",
-        "How any request went. Whether a model was kept or trained again, and how long that took, depends on the record "
-        "that left; it is not stored, and so not here.",
-    ]  # fmt: skip
-    return f'<div class="columns"><div><h3>It shows</h3>{listed(shows)}</div><div><h3>It does not show</h3>{listed(does_not)}</div></div>'
+    passed = {check.key for check in audit.with_result("passed")}
+    shows = {**SHOWS, **(SHOWS_OF_ARRIVAL if audit.drawing is not None and audit.drawing.schedule == "arrival" else {})}
+    shown_now = [words for key, words in shows.items() if key in passed] or ["Nothing: no check of this has passed."]
+    return (
+        f'<div class="columns"><div><h3>It shows</h3>{listed(shown_now)}</div>'
+        f"<div><h3>It does not show</h3>{listed(DOES_NOT_SHOW)}</div></div>"
+    )
 
 
 def _plan(audit: Audit) -> str:
@@ -336,7 +320,8 @@ def _receipts(audit: Audit) -> str:
     head = ""
     if facts.head:
         head = (
-            "<p>Note this head hash in another place: given to the next audit, it shows that none of these receipts was "
+            "<p>Note this head hash in another place: given to the next audit, it shows that none of these "
+            "receipts was "
             f"altered or taken out since.</p><pre>{shown(facts.head)}</pre>"
         )
     if not audit.receipts:
@@ -347,7 +332,8 @@ def _receipts(audit: Audit) -> str:
     caption = f"The last {len(audit.receipts)} of {facts.receipts:,}" if left_out > 0 else "All of them"
     rows = (
         [
-            f"{one.number:,}", shown(one.day), shown(one.kind), f"{one.named:,} {shown(one.named_by)}" if one.named_by else "nobody",
+            f"{one.number:,}", shown(one.day), shown(one.kind),
+            f"{one.named:,} {shown(one.named_by)}" if one.named_by else "nobody",
             f"{one.removed:,}", f"{one.added:,}", f'<span class="mono">{shown(one.request)}…</span>',
             f'<span class="mono">{shown(one.hash)}…</span>', "yes" if one.signed else "no",
         ]
@@ -364,7 +350,8 @@ def _again(audit: Audit) -> str:
         f"<pre>expunge audit {file}</pre><p>or, in Python:</p>"
         f"<pre>from expunge.auditing import audit, write_report\n"
         f"write_report(audit(&quot;{file}&quot;, runs={audit.runs}, seed={audit.seed}), &quot;report.html&quot;)</pre>"
-        "<p>with the same ids, subjects, rows, test records, public key and noted head, if any were given. The same store gives "
+        "<p>with the same ids, subjects, rows, test records, public key and noted head, if any were given. The "
+        "same store gives "
         "the same report, but for the day.</p>"
         f"<p>Made with {versions}. Bits are compared: use the machine that writes the store.</p>"
     )

@@ -1,4 +1,4 @@
-"""How well a model predicts a table."""
+"""How well a model predicts the records."""
 
 from __future__ import annotations
 
@@ -6,66 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from expunge.cli.models import has_target
+from expunge.auditing.scoring import score_on
 from expunge.cli.output import Report, percent
-from expunge.errors import BadRecords
-from expunge.schema import EncodedTables
-from expunge.types import AnyArray
+from expunge.schema.encoding import Encoded
+
+_KEYS = {
+    "accuracy": "accuracy",
+    "accuracy of always naming the most frequent class": "largest_class",
+    "R²": "r2",
+    "mean absolute error": "mean_absolute_error",
+    "mean squared distance to the centre": "mean_squared_distance",
+}
 
 
-def encoded_test(tables: EncodedTables) -> tuple[AnyArray, AnyArray | None]:
-    """Return features and targets of all records of some files."""
-    block = tables.all()
-    return block.X.astype(np.float64), block.y
-
-
-def scores(model: Any, X: AnyArray, y: AnyArray | None) -> dict[str, Any]:
-    """Return a model's scores on some records."""
-    if not len(X):
-        raise BadRecords("there are no records; give at least one.")
-    if not has_target(model):
-        centers = model.cluster_centers_
-        found = model.predict(X)
-        return {
-            "records": len(X),
-            "inertia_per_record": float(((X - centers[found]) ** 2).sum() / len(X)),
-            "clusters": np.bincount(found, minlength=len(centers)).tolist(),
-        }
-    assert y is not None
-    predicted = model.predict(X)
-    if hasattr(model, "classes_"):
-        return _class_scores(model, X, y, predicted)
-    errors = predicted - y
-    spread = float(((y - y.mean()) ** 2).sum())
-    return {
-        "records": len(X),
-        "r2": 1.0 - float((errors**2).sum()) / spread if spread else None,
-        "mean_absolute_error": float(np.abs(errors).mean()),
-    }
-
-
-def _class_scores(model: Any, X: AnyArray, y: AnyArray, predicted: AnyArray) -> dict[str, Any]:
-    classes = model.classes_.tolist()
-    table = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(table, (np.searchsorted(model.classes_, y), np.searchsorted(model.classes_, predicted)), 1)
-    found: dict[str, Any] = {"records": len(X), "accuracy": float((predicted == y).mean())}
-    found["largest_class"] = float(table.sum(axis=1).max() / len(X))
-    if hasattr(model, "predict_proba"):
-        chances = model.predict_proba(X)[np.arange(len(X)), np.searchsorted(model.classes_, y)]
-        found["log_loss"] = float(-np.log(np.maximum(chances, 1e-15)).mean())
-    return {**found, "classes": classes, "confusion": table.tolist()}
-
-
-def show_scores(report: Report, title: str, found: dict[str, Any]) -> None:
-    """Print scores."""
-    facts: dict[str, Any] = {"records": f"{found['records']:,}"}
-    if "accuracy" in found:
-        facts["accuracy"] = percent(found["accuracy"])
-        facts["always the largest class"] = percent(found["largest_class"])
-    names = {"log_loss": "log loss", "r2": "R²", "mean_absolute_error": "mean absolute error",
-             "inertia_per_record": "inertia per record"}  # fmt: skip
-    facts |= {text: f"{found[name]:.4g}" for name, text in names.items() if found.get(name) is not None}
+def show_scores(report: Report, title: str, model: Any, block: Encoded) -> dict[str, Any]:
+    """Print a model's scores on some records, and return them."""
+    found = score_on(model, (block.X.astype(np.float64), block.y))
+    said: dict[str, Any] = {"records": found.records, **{_KEYS[name]: value for name, value in found.values}}
+    facts = {"records": f"{found.records:,}"}
+    for name, value in found.values:
+        facts[name] = percent(value) if name.startswith("accuracy") else f"{value:.4g}"
     report.facts(title, facts)
-    if "confusion" in found and len(found["classes"]) <= 8:
-        rows = [[name, *row] for name, row in zip(found["classes"], found["confusion"], strict=True)]
-        report.table("predicted, by true class", ["", *map(str, found["classes"])], rows)
+    counts = [list(row) for row in found.counts]
+    if found.kind == "clusters":
+        said["clusters"] = counts[0]
+    elif counts:
+        said |= {"classes": list(found.labels), "confusion": counts}
+        if len(counts) <= 8:
+            rows = [[name, *row] for name, row in zip(found.labels, counts, strict=True)]
+            report.table("predicted, by true class", ["", *found.labels], rows)
+    return said

@@ -75,7 +75,7 @@ def _prompt(report: Report, arguments: list[str]) -> None:
 def _patients(report: Report, folder: Path) -> None:
     """Run the commands on a real table."""
     _title(report, "1. A real table, at the prompt")
-    _write_patients(folder)
+    write_patients(folder)
     table, others, model = (f"{folder}/{name}" for name in ("patients.csv", "others.csv", "patients.expunge"))
     schema = f"{folder}/schema.toml"
     report.say("A schema says what each column is. It is drafted, and then it is yours to confirm.")
@@ -89,7 +89,8 @@ def _patients(report: Report, folder: Path) -> None:
     _prompt(report, ["evaluate", model, others])
 
 
-def _write_patients(folder: Path) -> None:
+def write_patients(folder: Path) -> None:
+    """Write two tables of patients, one to learn from and one of others."""
     from sklearn.datasets import load_breast_cancer
 
     found = load_breast_cancer()

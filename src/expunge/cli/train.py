@@ -118,8 +118,8 @@ def fit(
     """  # fmt: skip
     with reporting(json) as report:
         import expunge
-        from expunge.cli.models import CLASSIFIERS, new_model
-        from expunge.cli.scores import encoded_test, scores, show_scores
+        from expunge.cli.models import new_model
+        from expunge.cli.scores import show_scores
         from expunge.progress import progress_bars
         from expunge.schema import Amount, EncodedTables, read_schema
 
@@ -134,7 +134,7 @@ def fit(
         supervised = kind is not Kind.kmeans
         tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
         held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=()) if test else None
-        others = encoded_test(held_out) if held_out else ()  # what is wrong with it is better said before the fit
+        others = held_out.all() if held_out else None  # what is wrong with it is better said before the fit
         if not declared.confirmed:
             report.note(UNCONFIRMED)
         began = time.perf_counter()
@@ -145,12 +145,11 @@ def fit(
         with fitted:
             report_counts(report, tables)
             _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
-            if held_out is not None:
-                report.data["test"] = scores(fitted, *others)
-                show_scores(report, "On held-out records", report.data["test"])
+            if held_out is not None and others is not None:
+                report.data["test"] = show_scores(report, "On held-out records", fitted, others)
                 report_counts(report, held_out, "test_data")
         what = "--id ID" if declared.subject is None else "--subject NAME"
-        if kind in CLASSIFIERS or supervised:
+        if supervised:
             report.say(f"Next: expunge evaluate {output} test.csv; expunge unlearn {output} {what}")
         else:
             report.say(f"Next: expunge predict {output} {data[0]}; expunge unlearn {output} {what}")

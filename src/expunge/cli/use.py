@@ -86,15 +86,14 @@ def _written(path: Path | None) -> Iterator[TextIO]:
 def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json: Json = False) -> None:
     """Score a model on tables that have the target.
 
-    Accuracy and log loss for classes, R² and mean absolute error for numbers,
-    inertia for clusters. Use records that the model was not fitted to.
+    Accuracy for classes, R² and mean absolute error for numbers, the distance
+    to the centres for clusters. Use records that it was not fitted to.
     """
     with reporting(json) as report:
-        from expunge.cli.scores import encoded_test, scores, show_scores
+        from expunge.cli.scores import show_scores
         from expunge.schema import EncodedTables
 
         with opened(model, read_only=True) as found:
             tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=())
-            report.data = scores(found, *encoded_test(tables))
+            report.data = show_scores(report, f"{model} on {', '.join(map(str, data))}", found, tables.all())
         report_counts(report, tables)
-        show_scores(report, f"{model} on {', '.join(map(str, data))}", report.data)

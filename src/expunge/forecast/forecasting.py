@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -21,7 +22,7 @@ from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearS
 from expunge.forecast.advising import advise
 from expunge.forecast.calibration import Calibration, Costs, calibrate
 from expunge.forecast.facts import Forecast, Paper, Times
-from expunge.forecast.problems import Kind, size_of
+from expunge.forecast.problems import Kind, Size, size_of
 from expunge.least_squares import RidgePlan
 from expunge.mechanisms import Identity
 from expunge.planning import Plan, check_positive, check_rho
@@ -161,13 +162,14 @@ def _found(kind: Kind, silent: Any, automatic: Any, measured: Calibration, bits:
     worst = _worst_case(plan)
     typical, quiet = _typical(plan, worst, measured), _typical(silent, _worst_case(silent), measured)
     beside = transcript_bytes(plan, kind.features, records)
+    costing = (measured.in_memory, measured.in_file)
     found = Forecast(
         type(model).__name__, records, kind.features, plan, rho,
         0.0 if isinstance(plan, RidgePlan) else automatic.rho, 0.0 if isinstance(plan, RidgePlan) else plan.sigma,
         worst, typical,
         _memory_bytes(plan, kind.features, records) + beside, _file_bytes(plan, kind, bits) + beside, beside,
-        _times(measured.in_memory, plan, typical, records), _times(measured.in_file, plan, typical, records),
-        _times(measured.in_memory, silent, quiet, records), _times(measured.in_file, silent, quiet, records),
+        *(_times(costs, plan, typical, kind) for costs in costing),
+        *(_times(costs, silent, quiet, kind) for costs in costing),
         _paper(plan, records), (), max(point.size.records for point in measured.points),
     )  # fmt: skip
     return replace(found, advice=advise(found))
@@ -196,19 +198,23 @@ def _typical(plan: Any, worst: float, measured: Calibration) -> Expected:
     moves, replayed = measured.typical
     if isinstance(plan, RidgePlan):
         return Expected(0.0, 0.0)
-    if plan.sigma == 0.0:
-        chances = worst * (moves > 0.0)
-    else:
-        chances = erf(moves * ndtri((1.0 + worst) / 2.0) / math.sqrt(2.0))
-    epochs = getattr(plan, "epochs", 1)
-    return Expected(float(chances.mean()), float((chances * (1.0 - (1.0 - replayed) / epochs)).mean()))
+    farthest = ndtri((1.0 + worst) / 2.0) / math.sqrt(2.0)
+    chances = worst * (moves > 0.0) if plan.sigma == 0.0 else erf(moves * farthest)
+    passed = (1.0 - replayed) / _repeats(plan, measured.kind)
+    return Expected(float(chances.mean()), float((chances * (1.0 - passed)).mean()))
 
 
-def _times(costs: Any, plan: Any, typical: Expected, records: int) -> Times:
-    size, repeats = size_of(plan, records), 1.0
-    if isinstance(plan, Plan) and plan.schedule != "everyone":
-        repeats = plan.epochs
-    found: Costs = costs(size, repeats)
+def _repeats(plan: Any, kind: Kind) -> float:
+    """Return how many times the epochs, or rounds, of small problems a plan has."""
+    if kind.everyone:
+        return size_of(plan, 1).steps / kind.rounds
+    return plan.epochs / kind.epochs
+
+
+def _times(costs: Callable[[Size, float, int], Costs], plan: Any, typical: Expected, kind: Kind) -> Times:
+    records = kind.wanted.records
+    kept_bytes = transcript_bytes(plan, kind.features, records)
+    found = costs(size_of(plan, records), _repeats(plan, kind), kept_bytes)
     probability, fraction = typical
     share = fraction / probability if probability else 1.0
     return Times(found.fit, found.kept, found.kept + share * found.replay, found.kept + fraction * found.replay)

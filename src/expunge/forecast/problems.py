@@ -16,12 +16,17 @@ from expunge.least_squares import RidgePlan
 from expunge.planning import Plan
 from expunge.types import AnyArray, Array
 
-RHO = 0.8
-"""ρ of small problems: deletions of both kinds, kept and replayed, come up after a few."""
+RHO, RHO_OF_ROUNDS = 0.8, 0.5
+"""ρ of small problems: deletions of both kinds, kept and replayed, come up after a few. Where everyone takes part in
+every round, most contribute about as much as they may."""
 MOST_PARAMETERS = 2**15
 """A small problem has no more parameters than this; where the large one has, it gets fewer features."""
 MOST_COLUMNS = 512
 """So many features a small problem of `Ridge` has at most: it keeps their products."""
+MOST_EPOCHS = 8
+"""So often a small problem goes through its records at most."""
+FEW_ROUNDS = 12
+"""So many rounds a small problem has where everyone takes part in all of them, and more only with few records."""
 MOST_KEPT = 2**20
 """A table of a small problem's transcript has at most about so many numbers."""
 SPREAD = 3.0
@@ -68,6 +73,11 @@ class Kind:
         return not isinstance(self.plan, Plan) or self.plan.schedule == "everyone"
 
     @property
+    def rho(self) -> float:
+        """ρ of small problems."""
+        return RHO_OF_ROUNDS if self.everyone else RHO
+
+    @property
     def outputs(self) -> int:
         """How many parameters a feature has."""
         if isinstance(self.plan, ClusterPlan):
@@ -87,21 +97,37 @@ class Kind:
         return self.features / self.columns
 
     @property
+    def epochs(self) -> int:
+        """How often small problems go through their records, apart from rounds."""
+        return min(MOST_EPOCHS, getattr(self.plan, "epochs", 1))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds small problems have, where everyone takes part in all of them."""
+        return min(self.wanted.steps, FEW_ROUNDS)
+
+    @property
     def most_steps(self) -> int:
         """In how many steps small problems can be taken."""
-        fitting = max(16, MOST_KEPT // (self.outputs * self.columns))
-        return min(self.wanted.steps, fitting)
+        if not isinstance(self.plan, Plan):
+            return self.rounds
+        fitting = MOST_KEPT // (self.outputs * self.columns * self.epochs)
+        return min(self.wanted.steps, max(FEW_ROUNDS, fitting))
 
     def model_for(self, size: Size) -> Any:
         """Return the model of a small problem, with everything declared."""
         model = clone(self.model)
         if isinstance(self.plan, RidgePlan):
             return model.set_params(feature_bound=_cut(model.feature_bound, self.columns))
-        given: dict[str, Any] = {"rho": RHO, "expected_records": size.records, "records_per_subject": 1}
+        given: dict[str, Any] = {"rho": self.rho, "expected_records": size.records, "records_per_subject": 1}
         if isinstance(self.plan, ClusterPlan):
-            given |= {"low": _cut(model.low, self.columns), "high": _cut(model.high, self.columns)}
+            given |= {
+                "n_rounds": size.steps,
+                "low": _cut(model.low, self.columns),
+                "high": _cut(model.high, self.columns),
+            }
         else:
-            given |= {"epochs": None if self.everyone else 1, "horizon": None}
+            given |= {"epochs": None if self.everyone else self.epochs, "horizon": None}
             ordered = self.plan.schedule in ("shuffled", "arrival")
             given |= {"steps": None, "batch": size.batch} if ordered else {"steps": size.steps, "batch": None}
             if self.plan.projected:

@@ -228,10 +228,11 @@ def check_names(path: Path, names: list[str]) -> None:
 
 def trimmed(column: Any) -> Any:
     """Return an array of strings without the spaces around them."""
-    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    if len(offsets) == 0 or offsets[0] == offsets[-1]:
+    _, offsets, data = column.buffers()
+    if data is None or data.size == 0:
         return column
-    data = np.frombuffer(column.buffers()[2], dtype=np.uint8)
+    offsets = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(data, dtype=np.uint8)
     filled = offsets[1:] > offsets[:-1]
     edges = np.concatenate([data[offsets[:-1][filled]], data[offsets[1:][filled] - 1]])
     if not ((edges <= 32) | (edges > 127)).any():

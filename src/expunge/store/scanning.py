@@ -21,6 +21,10 @@ LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
 LONG = 64
 """Half of a pattern means something if it has as many bytes."""
+FEW = 32
+"""Up to so many patterns are looked for one by one."""
+BLOCK = 2**20
+"""How many bytes are looked at in one go for many of them."""
 _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
 
@@ -136,11 +140,8 @@ def _page_size(content: bytearray | mmap.mmap) -> int:
 def _scan_content(
     file: Path, content: bytearray | mmap.mmap, forms: list[tuple[int, bytes]], page: int
 ) -> Iterator[Finding]:
-    for number, form in forms:
-        at = content.find(form)
-        while at >= 0:
-            yield Finding(file, at, number)
-            at = content.find(form, at + 1)
+    for number, at in _find(content, forms) if len(forms) <= FEW else _find_many(content, forms):
+        yield Finding(file, at, number)
     first, step, skip = (32, page + 24, 24) if file.name.endswith("-wal") else (0, page, 0)
     count = (len(content) - first) // step
     if count > 0:
@@ -148,6 +149,35 @@ def _scan_content(
         for number, form in forms:
             for row, column in pages.cut_in_two(form):
                 yield Finding(file, first + row * step + skip + column, number)
+
+
+def _find(content: bytearray | mmap.mmap, forms: list[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+    """Return (number of the pattern, offset) for all places, going through the file once for every pattern."""
+    for number, form in forms:
+        at = content.find(form)
+        while at >= 0:
+            yield number, at
+            at = content.find(form, at + 1)
+
+
+def _find_many(content: bytearray | mmap.mmap, forms: list[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+    """Return the same, going through the file a few times only: the words that patterns end with are looked up."""
+    for wide in (4, 8):
+        ending: dict[int, list[tuple[int, bytes]]] = {}
+        for number, form in forms:
+            if (len(form) >= 8) == (wide == 8):
+                ending.setdefault(int.from_bytes(form[-wide:], "little"), []).append((number, form))
+        wanted = np.array(sorted(ending), dtype=f"<u{wide}")
+        for start in range(0, len(content) if ending else 0, BLOCK):
+            block = content[start : start + BLOCK + wide - 1]
+            for shift in range(min(wide, len(block) - wide + 1)):
+                words = np.frombuffer(block, wanted.dtype, (len(block) - shift) // wide, shift)
+                found = np.minimum(np.searchsorted(wanted, words), len(wanted) - 1)
+                for position in np.flatnonzero(wanted[found] == words).tolist():
+                    stop = start + shift + (position + 1) * wide
+                    for number, form in ending[int(words[position])]:
+                        if stop >= len(form) and content[stop - len(form) : stop] == form:
+                            yield number, stop - len(form)
 
 
 class _Edges:

@@ -1,0 +1,376 @@
+"""Draft a schema from data. What it guesses must be confirmed by someone who knows what is public."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from expunge.errors import BadPlan, BadRecords
+from expunge.progress import progress_bars
+from expunge.schema.model import (
+    MISSING,
+    Amount,
+    Categorical,
+    Classes,
+    Date,
+    Feature,
+    Hashed,
+    Key,
+    Missing,
+    Numeric,
+    Schema,
+    Text,
+)
+from expunge.schema.naming import names_a_thing, names_people, names_records, names_target, tells_who
+from expunge.schema.profiles import Profile
+from expunge.schema.tables import Broken, Table, open_tables
+
+MOST_VALUES = 50
+"""A vocabulary has at most so many values."""
+MOST_CLASSES = 200
+FEW_NUMBERS = 20
+"""A target with more different numbers is an amount."""
+RARE = 5
+"""A value that stands less often may tell on a person."""
+MOSTLY = 0.95
+"""If so many values are numbers or dates, the others are taken for mistakes."""
+FREE_TEXT = 3.5
+"""Values of so many words on average are free text."""
+NEARLY_ALL = 0.7
+"""If so many values are different, short ones look like names."""
+
+_FOREIGN_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b")
+_COMMA_NUMBER = re.compile(r"[+-]?\d[\d.]*(,\d+)?")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A schema that was read off data, and why each column is what it is."""
+
+    schema: Schema
+    notes: dict[str, str]
+    """A short phrase for each column, in the order of the table. None tells a value."""
+    remarks: tuple[str, ...]
+    """Short phrases on the table as a whole."""
+    rows: int
+    broken: Broken
+    """Records that could not be read, and were passed over."""
+
+
+def draft(
+    paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    id: str | None = None,
+    subject: str | None = None,
+    ignore: Sequence[str] = (),
+    progress: bool | None = False,
+) -> Draft:
+    """Draft a schema from tables, in one pass.
+
+    ``target``, ``id`` and ``subject`` name columns, and so does each of ``ignore``; those not named are guessed from
+    the columns' names and what they hold. Records that cannot be read are passed over.
+    """
+    tables = open_tables([paths] if isinstance(paths, (str, os.PathLike)) else paths)
+    if not tables:
+        raise BadRecords("paths: no files; give at least one table.")
+    _check_asked(tables[0], {"target": target, "id": id, "subject": subject}, ignore)
+    broken = Broken("skip")
+    left = _profiles(tables, ignore, broken, progress)
+    rows = max((profile.rows for profile in left.values()), default=0)
+    if not rows:
+        why = f": all are broken ({broken})" if broken.count else ""
+        raise BadRecords(f"{tables[0].path}: there are no records to draft a schema from{why}; give at least one.")
+    notes = dict.fromkeys(tables[0].nested, "holds lists or objects") | dict.fromkeys(ignore, "as asked")
+    asked = {} if target is None else {target: left.pop(target)}
+    keys = _take_id(left, id, subject, notes), _take_subject(left, subject, notes)
+    features: dict[str, Feature] = {}
+    for name, profile in left.items():
+        feature, notes[name] = _feature(name, profile)
+        if feature is not None:
+            features[name] = feature
+    goal = _asked_target(asked, notes) if asked else _guessed_target(features, left, notes)
+    if not features:
+        raise BadRecords(
+            f"{tables[0].path}: no column is left to predict from: all are id, subject, target or ignored; give more."
+        )
+    used = {*features, *(one.name for one in (*keys, goal) if one is not None)}
+    notes = {name: notes[name] for name in (*tables[0].names, *tables[0].nested)}
+    schema = Schema(tuple(features.values()), *keys, goal, tuple([name for name in notes if name not in used]))
+    remarks = () if keys[0] else ("no column names the records, so they will be numbered",)
+    return Draft(schema, notes, remarks, rows, broken)
+
+
+def _check_asked(table: Table, asked: dict[str, str | None], ignore: Sequence[str]) -> None:
+    """Raise if columns that were asked for are not there, or are to be two things."""
+    if isinstance(ignore, str):
+        raise BadPlan(f"ignore={ignore!r}: give a list of names.")
+    table.check_columns([name for name in (*asked.values(), *ignore) if name is not None and name not in table.nested])
+    roles = dict.fromkeys(ignore, "to be ignored")
+    for role, name in asked.items():
+        if name in table.nested:
+            raise BadRecords(f"{role}={name!r}: the column holds lists or objects; choose another.")
+        if name in roles:
+            raise BadPlan(f"{role}={name!r}: the column is {roles[name]} already; give each column one role.")
+        if name is not None:
+            roles[name] = f"the {role}"
+
+
+def _profiles(tables: list[Table], ignore: Sequence[str], broken: Broken, progress: bool | None) -> dict[str, Profile]:
+    """Look at all columns that are not to be ignored."""
+    profiles = {name: Profile(MISSING) for name in tables[0].names if name not in ignore}
+    for table in tables:
+        table.check_columns(list(profiles))
+    size = sum(table.size_bytes for table in tables)
+    with progress_bars(progress) as show:
+        for table in tables:
+            for chunk in table.chunks(list(profiles), broken):
+                for name, column in chunk.columns.items():
+                    profiles[name].add(column)
+                show("reading", sum(one.position() for one in tables), size)
+    return profiles
+
+
+# Ids and subjects
+
+
+def _take_id(left: dict[str, Profile], asked: str | None, subject: str | None, notes: dict[str, str]) -> Key | None:
+    """Take the column that names records, if there is one; a person's key may do if it is not the subject."""
+    name, why = asked, "as asked"
+    if name is None:
+        fit = [other for other, profile in left.items() if names_records(other) and _tells_apart(profile)]
+        fit = [other for other in fit if other != subject]
+        name = min(fit, key=names_people, default=None)
+        why = "named like an id, and all values differ"
+    return None if name is None else _take_key(left, name, why, notes, alone=True)
+
+
+def _take_subject(left: dict[str, Profile], asked: str | None, notes: dict[str, str]) -> Key | None:
+    """Take the column that names people, if there is one."""
+    name, why = asked, "as asked"
+    if name is None:
+        fit = (other for other, profile in left.items() if names_people(other) and profile.repeated)
+        name, why = next(fit, None), "named like what says whose record it is, and values repeat"
+    return None if name is None else _take_key(left, name, why, notes, alone=False)
+
+
+def _tells_apart(profile: Profile) -> bool:
+    """Return whether a column has another value in every record, and not amounts."""
+    return not (profile.missing or profile.unfit or profile.repeated or _is_amount(profile))
+
+
+def _is_amount(profile: Profile) -> bool:
+    """Return whether all values are numbers, and not such as things are numbered with."""
+    return profile.numbers == profile.present and not (profile.whole or profile.padded)
+
+
+def _take_key(left: dict[str, Profile], name: str, why: str, notes: dict[str, str], *, alone: bool) -> Key:
+    profile = left.pop(name)
+    said = [why]
+    if profile.missing:
+        said.append(f"{profile.missing:,} missing: such records are refused")
+    if alone and profile.repeated:
+        said.append("but values repeat: ids must differ")
+    notes[name] = "; ".join(said)
+    return Key(name, "integer" if profile.integers and profile.present else "text")
+
+
+# Targets
+
+
+def _asked_target(asked: dict[str, Profile], notes: dict[str, str]) -> Classes | Amount:
+    """Return the target that was asked for."""
+    [(name, profile)] = asked.items()
+    goal = _target(name, profile)
+    if goal is None:
+        what = f"{profile.distinct:,} different texts" if profile.distinct > 1 else "no two values"
+        raise BadRecords(f"target={name!r}: it has {what}; choose a column of numbers, or of a few values.")
+    notes[name] = _said(["as asked", *_target_notes(goal, profile)])
+    return goal
+
+
+def _guessed_target(
+    features: dict[str, Feature], profiles: dict[str, Profile], notes: dict[str, str]
+) -> Classes | Amount | None:
+    """Take the target from the features: by its name, or else the last column of numbers or categories."""
+    fit = [name for name, feature in features.items() if isinstance(feature, (Numeric, Categorical))]
+    fit = [name for name in fit if _target(name, profiles[name]) is not None] if len(features) > 1 else []
+    if not fit:
+        return None
+    named = [name for name in fit if names_target(name)]
+    name = (named or fit)[-1]
+    goal = _target(name, profiles[name])
+    why = "guessed from its name" if named else "guessed: it is the last column"
+    if goal is not None:
+        notes[name] = _said([why, *_target_notes(goal, profiles[name])])
+        del features[name]
+    return goal
+
+
+def _target(name: str, profile: Profile) -> Classes | Amount | None:
+    """Return what a column is as a target, if it can be one."""
+    if profile.present == 0 or (profile.all_kept and len(profile.kept) < 2):
+        return None
+    if _is_numeric(profile):
+        if (
+            profile.whole
+            and profile.all_kept
+            and len(profile.kept) <= FEW_NUMBERS
+            and profile.numbers == profile.present
+        ):
+            numbers = {int(text) if profile.integers else int(float(text)) for text in profile.kept}
+            return Classes(name, tuple(sorted(numbers))) if len(numbers) > 1 else None
+        return Amount(name, *round_range(profile.low, profile.high, profile.whole))
+    if profile.all_kept and len(profile.kept) <= MOST_CLASSES:
+        return Classes(name, tuple(sorted(profile.kept)))
+    return None
+
+
+def _target_notes(goal: Classes | Amount, profile: Profile) -> list[str]:
+    missing = [f"{profile.missing:,} missing: such records are refused"] * (profile.missing > 0)
+    if isinstance(goal, Amount):
+        return ["an amount", *_mistakes(profile, "numbers"), *missing]
+    return [f"{len(goal.values)} values", *missing, *_rare(profile)]
+
+
+# Features
+
+
+def _feature(name: str, profile: Profile) -> tuple[Feature | None, str]:
+    """Return what a column is, None if it is to be ignored, and why."""
+    if profile.unfit:
+        return None, f"of type {profile.unfit}, which is neither text, number nor date"
+    if profile.present == 0:
+        return None, "empty"
+    if profile.all_kept and len(profile.kept) == 1 and profile.present == profile.rows:
+        return None, "constant"
+    if tells_who(name) and profile.distinct > 10:
+        return None, "named like what tells who someone is"
+    if (names_a_thing(name) or names_people(name)) and not _is_amount(profile):
+        if profile.distinct > profile.present / 2:
+            return None, "named like an id: nothing to learn from"
+        return _category(name, profile)
+    if profile.dates >= MOSTLY * profile.present:
+        return _date(name, profile)
+    return _numeric(name, profile) if _is_numeric(profile) else _category(name, profile)
+
+
+def _is_numeric(profile: Profile) -> bool:
+    small = max(-profile.low, profile.high) < 1e100
+    return profile.numbers >= MOSTLY * profile.present and not profile.padded and small
+
+
+def _date(name: str, profile: Profile) -> tuple[Feature, str]:
+    first, last = profile.years
+    feature = Date(name, f"{first:04}-01-01", f"{min(last + 1, 9999):04}-01-01", _flag(profile))
+    return feature, _said(["dates, in whole years", *_mistakes(profile, "dates"), *_missing(profile)])
+
+
+def _numeric(name: str, profile: Profile) -> tuple[Feature, str]:
+    skewed = _is_skewed(profile)
+    low, high = round_range(0.0 if skewed else profile.low, profile.high, profile.whole)
+    feature = Numeric(name, low, high, "log" if skewed else "linear", _flag(profile))
+    said = ["whole numbers" if profile.whole else "numbers"]
+    said += ["mostly small, some very large"] * skewed
+    return feature, _said([*said, *_mistakes(profile, "numbers"), *_missing(profile)])
+
+
+def _is_skewed(profile: Profile) -> bool:
+    """Return whether amounts are mostly small, and some very large."""
+    if profile.low < 0 or profile.high < 100:
+        return False
+    return profile.zeros * 2 > profile.numbers or profile.high > 100 * profile.median
+
+
+def _category(name: str, profile: Profile) -> tuple[Feature | None, str]:
+    """Return what a column of texts is, None if it is to be ignored, and why."""
+    wrong = _unusual(profile)
+    if wrong:
+        return None, wrong
+    if profile.all_kept and len(profile.kept) <= min(MOST_VALUES, profile.present / 2):
+        values = tuple(sorted(profile.kept))
+        number = f"{len(values)} value" + "s" * (len(values) > 1)
+        return Categorical(name, values), _said([number, *_missing(profile), *_rare(profile)])
+    if profile.words >= FREE_TEXT * profile.present:
+        return Text(name), _said(["free text", *_missing(profile)])
+    if profile.distinct > NEARLY_ALL * profile.present:
+        return None, "nearly all values differ: looks like it names people"
+    buckets = min(max(2 ** math.ceil(math.log2(profile.distinct)), 32), 256)
+    about = "" if profile.all_kept else "about "
+    return Hashed(name, buckets), _said([f"{about}{profile.distinct:,} values", *_missing(profile)])
+
+
+def _unusual(profile: Profile) -> str:
+    """Say why texts should be written otherwise, or left out."""
+
+    def most(test: Callable[[str], object]) -> bool:
+        return sum(1 for text in profile.kept if test(text)) >= MOSTLY * len(profile.kept)
+
+    if most(lambda text: "@" in text):
+        return "e-mail addresses"
+    if most(_FOREIGN_DATE.match):
+        return "looks like dates; write them as 2026-11-15 to use them"
+    if most(_COMMA_NUMBER.fullmatch) and any("," in text for text in profile.kept):
+        return "looks like numbers with a comma; write them as 1234.5 to use them"
+    return ""
+
+
+# What is said
+
+
+def _said(phrases: Sequence[str]) -> str:
+    return "; ".join(phrases)
+
+
+def _flag(profile: Profile) -> Missing:
+    return "flag" if profile.missing else "middle"
+
+
+def _missing(profile: Profile) -> list[str]:
+    return [f"{profile.missing:,} missing"] * (profile.missing > 0)
+
+
+def _mistakes(profile: Profile, what: str) -> list[str]:
+    wrong = profile.present - (profile.dates if what == "dates" else profile.numbers)
+    return [f'{wrong:,} are no {what}: mend them, or add what stands there to "missing"'] * (wrong > 0)
+
+
+def _rare(profile: Profile) -> list[str]:
+    rare = sum(1 for count in profile.kept.values() if count < RARE)
+    if not rare:
+        return []
+    return [f"{rare} of them rare: they may tell on a person, so consider leaving them out"]
+
+
+# Ranges
+
+
+def round_range(low: float, high: float, whole: bool) -> tuple[float, float]:
+    """Return a range of round numbers that holds another; from 0 if that is near.
+
+    >>> round_range(17, 88.5, False), round_range(1954, 2023, True), round_range(-0.31, 0.12, False)
+    ((0, 100), (1950, 2030), (-0.4, 0.2))
+    """
+    if whole and low >= 1800 and high <= 2100:
+        step = Decimal(10)
+    else:
+        low = 0.0 if 0 <= low <= high / 2 else low
+        step = _step(max((high - low) / 5, abs(high) / 10**9) or 1.0, whole)
+    first = (Decimal(repr(low)) / step).to_integral_value(ROUND_FLOOR)
+    last = max((Decimal(repr(high)) / step).to_integral_value(ROUND_CEILING), first + 1)
+    return _plain(first * step), _plain(last * step)
+
+
+def _step(least: float, whole: bool) -> Decimal:
+    """Return the smallest of 1, 2, 5, 10, 20, ... and 0.5, 0.2, 0.1, ... that is not below ``least``."""
+    power = Decimal(10) ** math.floor(math.log10(least))
+    step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= Decimal(least) * Decimal("0.999"))
+    return max(step, Decimal(1)) if whole else step
+
+
+def _plain(number: Decimal) -> float:
+    return int(number) if number == number.to_integral_value() and abs(number) < 2**53 else float(number)
