@@ -25,12 +25,12 @@ class Grouped(TyperGroup):
                 found = [self.get_command(ctx, command.__name__) for command in commands]
                 formatter.write_dl([(one.name, one.get_short_help_str(66)) for one in found if one is not None])
 
-    def main(self, *args: Any, standalone_mode: bool = True, **how: Any) -> Any:
+    def main(self, *args: Any, **how: Any) -> Any:
         """Run a command, and exit; wrong usage is told as other errors are."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **how)
+        if not how.get("standalone_mode", True):
+            return super().main(*args, **how)
         try:
-            code = super().main(*args, standalone_mode=False, **how)
+            code = super().main(*args, **{**how, "standalone_mode": False})
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
