@@ -93,9 +93,12 @@ def flat(text):
 
 
 def contents(folder):
-    """All files of a folder, with their bytes; but locks come and go."""
-    files = (path for path in sorted(folder.rglob("*")) if not path.name.endswith("-lock"))
-    return {str(path.relative_to(folder)): path.is_dir() or path.read_bytes() for path in files}
+    """All files of a folder, with their bytes. Locks come and go, and so does an empty log, for who only reads."""
+    found = {str(path.relative_to(folder)): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+    passing = [
+        name for name in found if name.endswith(("-lock", "-shm")) or (name.endswith("-wal") and not found[name])
+    ]
+    return {name: found[name] for name in found if name not in passing}
 
 
 # --- tables and models --------------------------------------------------------------------------------
