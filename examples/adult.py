@@ -67,12 +67,11 @@ def main() -> None:
 
     run("schema", train, "--id", "person", "--target", "income", "-o", str(OUT / "draft.toml"))
     print("  ... read it, put in what is publicly known, confirm it: examples/adult.toml")
-    fitted = run("fit", train, "--schema", str(HERE / "adult.toml"), "--model", "logistic", "--rho", "auto", "-o", model)
-    print(
-        f"  {fitted['records']:,} records, {fitted['features']} features, rho = {fitted['rho']}: a deletion replays with "
-        f"probability {fitted['replay_probability']['typical']:.3f} typically, and takes about "
-        f"{1e3 * fitted['seconds']['deletion']:.0f} ms"
-    )
+    schema = str(HERE / "adult.toml")
+    fitted = run("fit", train, "--schema", schema, "--model", "logistic", "--rho", "auto", "-o", model)
+    typical, seconds = fitted["replay_probability"]["typical"], fitted["seconds"]["deletion"]
+    print(f"  {fitted['records']:,} records, {fitted['features']} features, rho = {fitted['rho']}")
+    print(f"  a deletion replays with probability {typical:.3f} typically, and takes about {1e3 * seconds:.0f} ms")
     before = run("evaluate", model, test)["accuracy"]
     leaving = random.sample(people, LEAVING)
     (OUT / "erase.txt").write_text("\n".join(leaving))

@@ -78,7 +78,7 @@ def test_a_messy_table_is_drafted_as_one_would(tmp_path):
     assert not schema.confirmed
     assert list(drafted.notes) == list(MESSY)
     assert drafted.notes["sick?"] == "guessed: it is the last column; 2 values"
-    assert drafted.notes["sex"] == "3 values; 1 of them rare: they may tell on a person, so consider leaving them out"
+    assert drafted.notes["sex"] == "3 values; some are rare: they may tell on a person, so consider leaving them out"
     assert drafted.notes["day"] == "looks like dates; write them as 2026-11-15 to use them"
     assert drafted.notes["weight"] == "looks like numbers with a comma; write them as 1234.5 to use them"
     assert drafted.notes["call sign"] == "nearly all values differ: looks like it names people"
@@ -176,7 +176,7 @@ def test_ids_and_subjects_are_guessed_by_name_only_if_their_values_fit(tmp_path)
     found, drafted = keys({"id": ["", *numbers[1:]], "patient": ["-", *twice[1:]]})
     assert found == [None, ("patient", "integer")]
     assert drafted.notes["id"] == "named like an id: nothing to learn from"
-    assert drafted.notes["patient"].endswith("; 1 missing: such records are refused")
+    assert drafted.notes["patient"].endswith("; some are missing: such records are refused")
     shops = [f"shop{number % 7}" for number in range(100)]
     assert parts(keys({"shop_id": shops})[1])["shop_id"] == Categorical("shop_id", tuple(sorted(set(shops))))
 
@@ -186,9 +186,9 @@ def test_some_values_that_are_no_numbers_or_dates_are_taken_for_mistakes(tmp_pat
     columns = {"a": ["about 5", *range(1, 100)], "b": ["2020-02-30", *days[1:]], "c": days, "d": range(100)}
     drafted = draft(write(tmp_path, columns))
     assert parts(drafted)["a"] == Numeric("a", 0, 100)
-    assert drafted.notes["a"] == 'whole numbers; 1 are no numbers: mend them, or add what stands there to "missing"'
+    assert drafted.notes["a"] == 'whole numbers; some are no numbers: mend them, or add what stands there to "missing"'
     assert parts(drafted)["b"] == Date("b", "2020-01-01", "2021-01-01")
-    assert "1 are no dates" in drafted.notes["b"]
+    assert "some are no dates" in drafted.notes["b"]
     assert "no dates" not in drafted.notes["c"]
 
 

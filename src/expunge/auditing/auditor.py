@@ -88,21 +88,24 @@ def audit(
     }
     with progress_bars(progress) as show:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = open_model(place, loss=loss, read_only=True, wait=wait)
+            with _opened(place, loss, wait) as model:
+                with model._store.lock:  # all of one state
+                    found = _look_at(model, place, head, (ids, subjects, rows), public_key, noted, show)
+                score = None if test is None else score_on(model, test)
+                plan = model.plan_
         except (CorruptStore, NotAStore) as error:
             if isinstance(error, NotAStore) and not (place.is_file() and beside(place, "-key").exists()):
                 raise
             return Audit(**head, facts=Facts(place.name, place.stat().st_size), checks=(_unreadable(error, place),))
-        with model:
-            with model._store.lock:  # all of one state
-                found = _look_at(model, place, head, (ids, subjects, rows), public_key, noted, show)
-            score = None if test is None else score_on(model, test)
-            plan = model.plan_
         rehearsal, why = _rehearsed(plan, runs, seed, show)
     checks = (*found.checks, *_rehearsal_checks(rehearsal, why), check_score(score))
     return replace(found, checks=_in_order(checks), rehearsal=rehearsal, score=score)
+
+
+def _opened(path: Path, loss: Any, wait: float) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are for who fits
+        return open_model(path, loss=loss, read_only=True, wait=wait)
 
 
 def _refuse(runs: Any, seed: Any, public_key: Any, noted: Any) -> None:

@@ -127,8 +127,8 @@ class Given:
     found: int
     """In how many spots of the files its bytes are."""
     files: tuple[str, ...]
-    receipts: int
-    """How many receipts name it."""
+    receipts: int | None
+    """How many receipts name it; None if that cannot be known: of rows, or without the key."""
     last_day: str | None
     """The day of the last of them."""
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from expunge.auditing.findings import Given, Status
 from expunge.columns import is_sparse
-from expunge.errors import BadRecords, UnknownId
+from expunge.errors import BadRecords, StoreError, UnknownId
 from expunge.intake import as_ids
 from expunge.records import Insert
 from expunge.store.scanning import Finding, _forms, scan
@@ -35,8 +35,8 @@ class _Wanted:
     live: bool
     patterns: tuple[Any, ...]
     """In which forms its bytes may lie in the files; those that can be searched for."""
-    receipts: tuple[str, ...] = ()
-    """The days of the receipts that name it."""
+    days: tuple[str, ...] | None = None
+    """The days of the receipts that name it, if that can be known."""
     found: list[Finding] = field(default_factory=list)
 
 
@@ -62,7 +62,8 @@ def _given(model: Any, one: _Wanted) -> Given:
     else:
         status = "unclear" if _belongs(model, one) else "left"
     files = tuple(sorted({name for name, _ in spots}))
-    return Given(one.what, one.position, status, len(spots), files, len(one.receipts), max(one.receipts, default=None))
+    number = None if one.days is None else len(one.days)
+    return Given(one.what, one.position, status, len(spots), files, number, max(one.days or (), default=None))
 
 
 def _searchable(patterns: list[Any]) -> tuple[Any, ...]:
@@ -90,9 +91,15 @@ def _named(model: Any, name: Literal["ids", "subjects"], given: Any) -> Iterator
     what: Literal["id", "subject"] = "id" if name == "ids" else "subject"
     for position, one in enumerate(names):
         alone = names[position : position + 1]
-        days = [receipt["day"] for receipt in model.export_receipts(**{name: alone})["receipts"]]
-        live = _is_live(records, name, alone)
-        yield _Wanted(what, position + 1, live, _searchable([one.item()]), tuple(days))
+        live, patterns = _is_live(records, name, alone), _searchable([one.item()])
+        yield _Wanted(what, position + 1, live, patterns, _days(model, name, alone))
+
+
+def _days(model: Any, name: str, alone: AnyArray) -> tuple[str, ...] | None:
+    try:
+        return tuple(receipt["day"] for receipt in model.export_receipts(**{name: alone})["receipts"])
+    except StoreError:  # damaged, or without a key: there are checks of their own for that
+        return None
 
 
 def _alike(names: AnyArray, kept: AnyArray) -> AnyArray:
@@ -122,7 +129,7 @@ def _rows(model: Any, given: Any) -> Iterator[_Wanted]:
     if given is None:
         return
     kept = _as_kept(model, given)
-    dense = given.toarray() if is_sparse(given) else np.asarray(given, dtype=float)
+    dense = given.toarray() if is_sparse(given) else np.atleast_2d(np.asarray(given, dtype=float))
     live = _live_rows(model, kept)
     for position in range(len(dense)):
         forms = [dense[position], _numbers(kept, position)]

@@ -74,7 +74,8 @@ def activity_plot(activity: Sequence[Activity]) -> str:
         axes.set_xlabel(
             "month (UTC)" if monthly else f"day of {first.year} (UTC)" if first.year == last.year else "day"
         )
-        axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
+        if below.any():
+            axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
     said = ", ".join(f"{counts[kind].sum():,} {name}" for kind, (name, _) in KINDS.items() if counts[kind].any())
     return figure(

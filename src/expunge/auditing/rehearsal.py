@@ -31,8 +31,10 @@ LEVEL = 1e-4
 """A corrected p-value below this is a difference. One audit in ten thousand would find one that is not there."""
 CAUGHT = 1e-6
 """The mistake must give a p-value below this."""
-ENOUGH = 1000
-"""So many runs show the mistake for certain."""
+ENOUGH = 600, 1000
+"""So many runs, at least and at most, are made with the mistake."""
+NOISE = 0.6
+"""How large the noise is beside the contribution of the record that is deleted."""
 GONE = 0
 """Who is deleted."""
 TABLES = 100
@@ -56,14 +58,17 @@ class Problem(NamedTuple):
     says: str
 
 
-def rehearse(plan: Any, *, runs: int, seed: int, show: Show) -> Rehearsal:
-    """Delete a record of a small problem many times, and compare with training without it; likewise with a mistake."""
+def rehearse(plan: Any, *, runs: int, seed: int, show: Show, mistaken: int | None = None) -> Rehearsal:
+    """Delete a record of a small problem many times, and compare with training without it; likewise with a mistake.
+
+    That is made ``mistaken`` times: by default often enough to show for certain.
+    """
     if isinstance(plan, RidgePlan):
         return _rehearse_sums(plan, seed, show)
     problem = small_clusters(plan) if isinstance(plan, ClusterPlan) else small_steps(plan)
     request = [Delete([GONE])]
 
-    mistaken = min(runs, ENOUGH)
+    mistaken = mistaken or min(max(runs, ENOUGH[0]), ENOUGH[1])
 
     def watch(stage: str, runs: int) -> Callable[[int], None]:
         return lambda done: show(stage, done, 2 * runs)
@@ -100,8 +105,8 @@ def small_steps(plan: Plan) -> Problem:
     if plan.sigma:
         first = small.learner.query.contributions(0, Path(np.zeros(query.size), None, 0), columns)[GONE]
         size = float(np.linalg.norm(first)) or query.bound
-        adaptive = query.bound * (1.0 if plan.rate == 1.0 else 0.7)
-        small = replace(small, sigma=adaptive if plan.coupling == "adaptive" else size)
+        adaptive = query.bound * (1.0 if plan.rate == 1.0 else 0.5)
+        small = replace(small, sigma=adaptive if plan.coupling == "adaptive" else NOISE * size)
     steps = small.learner.schedule.steps(len(rows))
     says = (
         f"{len(rows)} made-up records, {features} feature{'s' * (features > 1)}, "

@@ -218,11 +218,13 @@ def _people(given: tuple[Given, ...]) -> str:
     def row(one: Given) -> list[str]:
         kind, words = _WORDS[one.status]
         receipts = f"{one.receipts:,}, last on {shown(one.last_day)}" if one.receipts else "none"
+        if one.receipts is None:
+            receipts = "rows are not named" if one.what == "row" else "cannot be known"
         return [
             f"{ordinal(one.position)} {one.what} given",
             f'<span class="badge {kind}">{_BADGES[one.status]}</span>', words,
             f"{one.found:,}{' in ' + ', '.join(map(shown, one.files)) if one.files else ''}",
-            receipts if one.what != "row" else "rows are not named",
+            receipts,
         ]  # fmt: skip
 
     worst = sorted(given, key=lambda one: (list(_ORDER).index(one.status), one.what, one.position))

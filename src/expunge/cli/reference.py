@@ -14,7 +14,7 @@ from expunge.cli.output import EXIT_CODES
 INTRODUCTION = """\
 # Commands
 
-Everything that `expunge` can do at the prompt; `expunge COMMAND --help` says the same. A tour: [the command line](cli.md).
+Everything that `expunge` can do at the prompt; `expunge COMMAND --help` says the same. A tour: [cli.md](cli.md).
 
 Every command takes `--json` and then prints one JSON object to standard output, errors too:
 `{"error": {"kind", "message", "exit_code"}}`. Without it, notes and errors go to standard error.

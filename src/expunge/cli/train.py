@@ -52,28 +52,42 @@ def schema(
     Encoding by a schema keeps nothing, so it leaks nothing.
     """
     with reporting(json) as report:
-        from expunge.schema import schema_toml
-        from expunge.schema.drafting import draft
+        from expunge.schema import draft, schema_toml
 
         check_output(output, force)
         drafted = draft(data, target=target, id=id, subject=subject, ignore=ignore or (), progress=_bars(quiet, json))
         output.write_text(schema_toml(drafted.schema, drafted.notes), encoding="utf-8")
         found = drafted.schema
         roles = {"id": found.id, "subject": found.subject, "target": found.target}
-        rows = [(part.name, role, drafted.notes.get(part.name, "")) for role, part in roles.items() if part]
-        rows += [(part.name, part.kind, drafted.notes.get(part.name, "")) for part in found.features]
-        rows += [(name, "ignore", drafted.notes.get(name, "")) for name in found.ignored]
-        report.table(f"{output}, drafted from {drafted.rows:,} rows", ("column", "kind", "why"), rows)
+        parts = [(part.name, role, _declared(part)) for role, part in roles.items() if part]
+        parts += [(part.name, part.kind, _declared(part)) for part in found.features]
+        parts += [(name, "ignore", "") for name in found.ignored]
+        rows = [(*part, drafted.notes.get(part[0], "")) for part in parts]
+        report.table(f"{output}, drafted from {drafted.rows:,} rows", ("column", "kind", "declared", "why"), rows)
         report.data = {
             "schema": str(output), "rows": drafted.rows, "features": found.width, "confirmed": False,
-            "columns": {name: {"kind": kind, "why": why} for name, kind, why in rows},
+            "columns": {name: {"kind": kind, "declared": said, "why": why} for name, kind, said, why in rows},
         }  # fmt: skip
+        if drafted.broken.count:
+            report.note(f"{drafted.broken.count:,} records cannot be read, and were passed over: {drafted.broken}.")
+        for remark in drafted.remarks:
+            report.note(f"{remark}.")
         report.note(
             "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when records "
             f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
         )
         wants = "" if found.target else " --model kmeans"
         report.say(f"Next: expunge fit {data[0]} --schema {output}{wants} -o model.expunge")
+
+
+def _declared(part: Any) -> str:
+    """Say in a few words what a column is declared as."""
+    if hasattr(part, "low"):
+        return f"{part.low} to {part.high}" + (", log" if getattr(part, "scale", "") == "log" else "")
+    if hasattr(part, "values"):
+        listed = ", ".join(map(str, part.values))
+        return listed if len(listed) <= 24 else f"{len(part.values)} values"
+    return f"{part.buckets} buckets" if hasattr(part, "buckets") else str(part.type)
 
 
 def fit(

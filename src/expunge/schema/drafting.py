@@ -53,7 +53,8 @@ class Draft:
 
     schema: Schema
     notes: dict[str, str]
-    """A short phrase for each column, in the order of the table. None tells a value."""
+    """A short phrase for each column, in the order of the table. None tells a value, or how many records have it: they
+    are written into the draft, which stays when records are erased."""
     remarks: tuple[str, ...]
     """Short phrases on the table as a whole."""
     rows: int
@@ -172,7 +173,7 @@ def _take_key(left: dict[str, Profile], name: str, why: str, notes: dict[str, st
     profile = left.pop(name)
     said = [why]
     if profile.missing:
-        said.append(f"{profile.missing:,} missing: such records are refused")
+        said.append("some are missing: such records are refused")
     if alone and profile.repeated:
         said.append("but values repeat: ids must differ")
     notes[name] = "; ".join(said)
@@ -231,7 +232,7 @@ def _target(name: str, profile: Profile) -> Classes | Amount | None:
 
 
 def _target_notes(goal: Classes | Amount, profile: Profile) -> list[str]:
-    missing = [f"{profile.missing:,} missing: such records are refused"] * (profile.missing > 0)
+    missing = ["some are missing: such records are refused"] * (profile.missing > 0)
     if isinstance(goal, Amount):
         return ["an amount", *_mistakes(profile, "numbers"), *missing]
     return [f"{len(goal.values)} values", *missing, *_rare(profile)]
@@ -331,19 +332,17 @@ def _flag(profile: Profile) -> Missing:
 
 
 def _missing(profile: Profile) -> list[str]:
-    return [f"{profile.missing:,} missing"] * (profile.missing > 0)
+    return ["some are missing"] * (profile.missing > 0)
 
 
 def _mistakes(profile: Profile, what: str) -> list[str]:
     wrong = profile.present - (profile.dates if what == "dates" else profile.numbers)
-    return [f'{wrong:,} are no {what}: mend them, or add what stands there to "missing"'] * (wrong > 0)
+    return [f'some are no {what}: mend them, or add what stands there to "missing"'] * (wrong > 0)
 
 
 def _rare(profile: Profile) -> list[str]:
-    rare = sum(1 for count in profile.kept.values() if count < RARE)
-    if not rare:
-        return []
-    return [f"{rare} of them rare: they may tell on a person, so consider leaving them out"]
+    rare = any(count < RARE for count in profile.kept.values())
+    return ["some are rare: they may tell on a person, so consider leaving them out"] * rare
 
 
 # Ranges
