@@ -93,11 +93,9 @@ def flat(text):
 
 
 def contents(folder):
-    """All files of a folder, with their bytes. Locks come and go, and so does an empty log, for who only reads."""
+    """All files of a folder, with their bytes. Locks come and go, and an empty log stays when a reader goes."""
     found = {str(path.relative_to(folder)): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
-    passing = [
-        name for name in found if name.endswith(("-lock", "-shm")) or (name.endswith("-wal") and not found[name])
-    ]
+    passing = [name for name in found if name.endswith(("-lock", "-shm")) or (name[-4:] == "-wal" and not found[name])]
     return {name: found[name] for name in found if name not in passing}
 
 

@@ -27,7 +27,8 @@ from pathlib import Path
 
 MODULES = (
     "expunge", "expunge.cli.app", "expunge.cli.scores", "expunge.estimators", "expunge.schema", "expunge.store",
-    "expunge.store.receipts", "expunge.forecast", "expunge.progress", "expunge.auditing.people", "expunge.auditing.scoring", "expunge.schema.drafting", "expunge.auditing",
+    "expunge.store.receipts", "expunge.forecast", "expunge.progress",
+    "expunge.auditing.people", "expunge.auditing.scoring", "expunge.schema.drafting", "expunge.auditing",
     "pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "tomlkit", "rich.progress", "rich.table", "typer.completion",
     "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text", "matplotlib.figure",
     "typer._adapters", "pyarrow.pandas_compat", "tempfile", "secrets",
