@@ -66,15 +66,10 @@ def refused(run, tmp_path):
         assert result.out == "", result
         errors = re.findall(r"^Error: .*", result.err, re.MULTILINE | re.DOTALL)
         assert len(errors) == 1, result
+        assert errors[0].strip()[-1] in ".?", result
         for part in [said] if isinstance(said, str) else said:
             assert part in flat(errors[0]), result
         assert contents(tmp_path) == before
-        if code != 2:  # the same in JSON; wrong usage is told by usage itself
-            told = run(*arguments, "--json", **how)
-            assert told.code == code
-            assert told.err == ""
-            assert told.data["error"]["exit_code"] == code
-            assert contents(tmp_path) == before
         return flat(errors[0])
 
     return refused
@@ -98,9 +93,10 @@ def flat(text):
 
 
 def contents(folder):
-    """All files of a folder, with their bytes; but locks come and go."""
-    files = (path for path in sorted(folder.rglob("*")) if not path.name.endswith("-lock"))
-    return {str(path.relative_to(folder)): path.is_dir() or path.read_bytes() for path in files}
+    """All files of a folder, with their bytes. Locks come and go, and an empty log stays when a reader goes."""
+    found = {str(path.relative_to(folder)): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+    passing = [name for name in found if name.endswith(("-lock", "-shm")) or (name[-4:] == "-wal" and not found[name])]
+    return {name: found[name] for name in found if name not in passing}
 
 
 # --- tables and models --------------------------------------------------------------------------------

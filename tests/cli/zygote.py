@@ -27,7 +27,8 @@ from pathlib import Path
 
 MODULES = (
     "expunge", "expunge.cli.app", "expunge.cli.scores", "expunge.estimators", "expunge.schema", "expunge.store",
-    "expunge.store.receipts", "expunge.forecast", "expunge.progress", "expunge.schema.drafting", "expunge.auditing",
+    "expunge.store.receipts", "expunge.forecast", "expunge.progress",
+    "expunge.auditing.people", "expunge.auditing.scoring", "expunge.schema.drafting", "expunge.auditing",
     "pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "tomlkit", "rich.progress", "rich.table", "typer.completion",
     "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text", "matplotlib.figure",
     "typer._adapters", "pyarrow.pandas_compat", "tempfile", "secrets",
@@ -167,7 +168,9 @@ def serve(path):
         if asked:
             connection, _ = server.accept()
             request, files, _, _ = socket.recv_fds(connection, 2**16, 3)
-            pid = os.fork()
+            with warnings.catch_warnings():  # some import has started a thread
+                warnings.simplefilter("ignore")
+                pid = os.fork()
             if pid == 0:
                 for other in (server, connection, *children.values()):
                     other.close()
@@ -196,7 +199,6 @@ def _live(request, files):
     sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, encoding, closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding, "backslashreplace", closefd=False)
     sys.argv = ["expunge", *request["argv"]]
-    warnings.resetwarnings()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _install(request["hook"])
     os._exit(_main())

@@ -11,7 +11,18 @@ import typer
 
 from expunge.cli.change import keys_of, listed, show_receipts
 from expunge.cli.models import opened, schema_of
-from expunge.cli.options import Ids, IdsFile, Json, PublicKey, Store, Subjects, SubjectsFile, Wait, check_output
+from expunge.cli.options import (
+    Ids,
+    IdsFile,
+    Json,
+    OnErrorOption,
+    PublicKey,
+    Store,
+    Subjects,
+    SubjectsFile,
+    Wait,
+    check_output,
+)
 from expunge.cli.output import FOUND, Report, percent, reporting, size
 from expunge.errors import BadPlan, BadRecords
 
@@ -192,6 +203,7 @@ def scan(
     rows: Annotated[
         list[Path] | None, typer.Option(metavar="DATA", help="Tables whose rows to look for, encoded as the model has.")
     ] = None,
+    on_error: OnErrorOption = "stop",
     json: Json = False,
 ) -> None:
     """Look for people in every byte of a model's files.
@@ -212,7 +224,7 @@ def scan(
             if rows:
                 from expunge.schema import EncodedTables
 
-                table = EncodedTables(schema_of(found, model), rows, target=False, keys=()).all().X
+                table = EncodedTables(schema_of(found, model), rows, on_error=on_error, target=False, keys=()).all().X
             searched = look_for(found, model, rows=table, **named)
         left = [one for one in searched if one.status == "left"]
         report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
