@@ -17,6 +17,7 @@ from expunge.cli.options import (
     Json,
     OnErrorOption,
     PublicKey,
+    Quiet,
     Store,
     Subjects,
     SubjectsFile,
@@ -204,6 +205,7 @@ def scan(
         list[Path] | None, typer.Option(metavar="DATA", help="Tables whose rows to look for, encoded as the model has.")
     ] = None,
     on_error: OnErrorOption = "stop",
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Look for people in every byte of a model's files.
@@ -214,6 +216,7 @@ def scan(
     """
     with reporting(json) as report:
         from expunge.auditing.people import look_for
+        from expunge.progress import progress_bars
 
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if ids is None and subjects is None and not rows:
@@ -225,7 +228,8 @@ def scan(
                 from expunge.schema import EncodedTables
 
                 table = EncodedTables(schema_of(found, model), rows, on_error=on_error, target=False, keys=()).all().X
-            searched = look_for(found, model, rows=table, **named)
+            with progress_bars(False if quiet or json else None) as show:
+                searched = look_for(found, model, show, rows=table, **named)
         left = [one for one in searched if one.status == "left"]
         report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
         shown = (left + [one for one in searched if one.status != "left"])[:SHOWN]
