@@ -91,6 +91,7 @@ class Report:
 
     def fail(self, code: int, message: str, kind: str) -> NoReturn:
         """Print an error, and exit."""
+        message = message.replace(os.path.join(os.getcwd(), ""), "")  # as the user has named files
         self.tell(code, message, kind)
         raise typer.Exit(code)
 
