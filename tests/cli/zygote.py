@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -87,7 +88,7 @@ class Command:
             self._connection.close()
         for reader in self._readers:
             reader.join()
-        out, err = (bytes(read).decode() for read in (*self._read, b"")[:2])
+        out, err = (bytes(read).decode(errors="replace") for read in (*self._read, b"")[:2])
         return Result(code, out, err)
 
 
@@ -98,19 +99,21 @@ class Zygote:
         self._folder = tempfile.TemporaryDirectory(prefix="zygote")
         self._path = f"{self._folder.name}/socket"  # such a path must be short
         self._process = subprocess.Popen(
-            [sys.executable, __file__, self._path], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, self._path],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert self._process.stdout.readline() == b"ready\n"
 
-    def start(self, *arguments, cwd, input="", env=None, hook=None, terminal=False, out=None):
+    def start(self, *arguments, cwd, env=None, hook=None, terminal=False, out=None, limit=None):
         """Start a command, in a terminal if so wanted; what it prints goes to ``out`` if that is given.
 
         ``hook`` says when it presses Ctrl-C: {"points": [...]} at these points of the store's work, in this order,
-        {"line": n} at the n-th line of our code.
+        {"line": n} at the n-th line of our code. Or that it imports all of our code anew ({"fresh": True}), or has an
+        error of its own ({"raise": True}). ``limit`` is how many bytes a file may have.
         """
-        stdin, full = os.pipe()
-        os.write(full, input.encode())
-        os.close(full)
+        stdin = os.open(os.devnull, os.O_RDONLY)
         if terminal:
             ends, theirs = _new_terminal()
         else:
@@ -121,7 +124,8 @@ class Zygote:
             os.dup2(out, theirs[0])
         usual = {"PATH": os.environ["PATH"], "HOME": str(cwd), "LANG": "C.UTF-8"}
         usual |= {"TERM": "xterm-256color"} if terminal else {}
-        asked = {"argv": [*map(str, arguments)], "cwd": str(cwd), "env": usual | (env or {}), "hook": hook or {}}
+        asked = {"argv": [*map(str, arguments)], "cwd": str(cwd), "env": usual | (env or {})}
+        asked |= {"hook": hook or {}, "limit": limit}
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(PATIENCE)
         connection.connect(self._path)
@@ -201,6 +205,8 @@ def _live(request, files):
     sys.argv = ["expunge", *request["argv"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _install(request["hook"])
+    if request["limit"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], resource.RLIM_INFINITY))
     os._exit(_main())
 
 
@@ -235,7 +241,7 @@ def _install(hook):
     def press():
         os.kill(os.getpid(), signal.SIGINT)
 
-    points, left = list(hook.get("points", ())), hook.get("line")
+    points, left, ours = list(hook.get("points", ())), hook.get("line"), str(Path(failpoints.__file__).parents[1])
 
     def reached(name):
         if points and name == points[0]:
@@ -244,7 +250,7 @@ def _install(hook):
 
     def trace(frame, event, argument):
         nonlocal left
-        if "expunge" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith(ours):
             return None
         if event == "line":
             left -= 1
@@ -252,16 +258,30 @@ def _install(hook):
                 press()
         return trace
 
+    if "fresh" in hook:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "expunge"]:
+            del sys.modules[name]
+    if "raise" in hook:
+        from expunge.cli import look
+
+        look.opened = lambda *given, **how: 1 / 0
     if points:
         failpoints.hook = reached
     if left is not None:
         sys.settrace(trace)
 
 
-if __name__ == "__main__":
+def main(path):
+    """Import everything, and serve."""
     for module in MODULES:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
+    ours = sys.modules["expunge.cli.app"]
+    ours.app = sys.modules["typer"].main.get_command(ours.app)  # to build it takes longer than to run most commands
     gc.collect()
     gc.freeze()  # or else every child looks through all of it for garbage
-    serve(sys.argv[1])
+    serve(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -15,4 +15,6 @@ def main() -> None:
         sys.exit(f"expunge: the command line needs {error.name}; install it with pip install 'expunge[cli]'.")
     except KeyboardInterrupt:
         sys.exit(130)
+    for stream in (sys.stdout, sys.stderr):  # a terminal may not know a letter such as ρ
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     app(prog_name="expunge")

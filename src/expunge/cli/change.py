@@ -204,11 +204,18 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
             "Ctrl-C came when the request had begun, so it is being finished: to stop between the coin and the deed "
             "would be a bias."
         )
-        model.close()
-        with opened(path, sign_with=sign_with) as again:
-            _acknowledge(report, again, before)
+        try:
+            model.close()
+            with opened(path, sign_with=sign_with) as again:
+                _acknowledge(report, again, before)
+        except KeyboardInterrupt:
+            report.fail(INTERRUPTED, "interrupted again; the next command that opens the file finishes it.", "Ctrl-C")
         report.finish()
         raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if not getattr(error, "refused", False) and model.has_begun(prepared):
+            report.note("the request had begun: the next command that opens the file finishes it, so do not repeat it.")
+        raise
     _acknowledge(report, model, before)
     if show_outcome:
         _show_outcome(report, outcome)

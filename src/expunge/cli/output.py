@@ -117,7 +117,8 @@ def tell_usage(error: Any, as_json: bool) -> int:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print JSON, however wide."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    unicode = "utf" in (sys.stdout.encoding or "utf-8").lower()
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not unicode, default=str) + "\n")
 
 
 @contextmanager

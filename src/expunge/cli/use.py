@@ -71,6 +71,7 @@ def predict(
 def _written(path: Path | None) -> Iterator[TextIO]:
     """Give a file that gets its name when all of it is written."""
     if path is None:
+        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         sys.stdout.flush()
         return

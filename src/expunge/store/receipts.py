@@ -438,7 +438,11 @@ def read_exported(exported: object) -> dict[str, Any]:
     if isinstance(exported, str) and exported.lstrip().startswith("{"):
         found = _parsed(exported)
     elif isinstance(exported, (str, os.PathLike)):
-        found = _parsed(read_file(exported, "give what was exported, or the path of a file with it"))
+        text = read_file(exported, "give what was exported, or the path of a file with it")
+        try:
+            found = _parsed(text)
+        except CorruptStore as error:
+            raise CorruptStore(f"{os.fspath(exported)}: {error} Give what was exported.") from error
     else:
         found = exported
     if not isinstance(found, dict) or not isinstance(found.get("format"), str) or found["format"] != FORMAT:

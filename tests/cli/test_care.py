@@ -1,0 +1,133 @@
+"""`expunge compact`, `backup` and `restore`; and folders that may not be written to."""
+
+import os
+import shutil
+
+import pytest
+
+import expunge
+from cli.conftest import contents, flat
+from cli.tables import people, write_csv
+from expunge.store import scan
+
+
+def ids_in(path):
+    with expunge.open(path, read_only=True) as found:
+        return set(found.ids_.tolist())
+
+
+def test_a_compact_file_has_the_same_model(model, done, refused):
+    path = model()
+    done("unlearn", "m.expunge", "--id", 7)
+    before = done("predict", "m.expunge", "others.csv")
+    assert "m.expunge was rewritten: " in done("compact", "m.expunge")
+    found = done("compact", "m.expunge", "--json")
+    assert found == {"bytes_before": path.stat().st_size, "bytes": path.stat().st_size}
+    assert done("predict", "m.expunge", "others.csv") == before
+    assert done("verify", "m.expunge", "--json")["ok"]
+    refused(2, "Got unexpected extra argument(s) (other)", "compact", "m.expunge", "other")
+
+
+def test_who_was_erased_stays_erased_when_a_backup_is_restored(model, done, tmp_path):
+    path = model(subject=True)
+    found = done("backup", "m.expunge", "monday", "--json")
+    assert found == {"backup": "monday", "bytes": (tmp_path / "monday").stat().st_size}
+    done("unlearn", "m.expunge", "--subject", "S-0004", "--subject", "S-0005")
+    write_csv(tmp_path / "new.csv", [(501, "S-0501", *people(1)[0][2:])])
+    done("insert", "m.expunge", "new.csv")
+    done("replace", "m.expunge", "new.csv")
+    said = flat(done("restore", "monday", "m.expunge"))
+    assert "m.expunge is restored from monday" in said
+    assert "records erased again 4" in said
+    assert "to be made again 1" in said
+    assert "to be inserted again 1" in said
+    assert ids_in(path) == set(range(1, 61)) - {7, 8, 9, 10}
+    assert scan(path, ["S-0004", "S-0005"]) == []
+    assert done("verify", "m.expunge", "--json")["ok"]
+
+
+def test_a_lost_model_is_restored_with_exported_receipts(model, done, refused, tmp_path):
+    path = model()
+    done("backup", "m.expunge", "monday")
+    done("unlearn", "m.expunge", "--id", 7)
+    done("receipts", "m.expunge", "-o", "r.json")
+    for file in tmp_path.glob("m.expunge*"):
+        file.unlink()
+    refused(5, "who was erased since the backup cannot be read", "restore", "monday", "m.expunge")
+    found = done("restore", "monday", "m.expunge", "--receipts", "r.json", "--json")
+    assert found == {"erased": 1, "inserted": 0, "replaced": 0}
+    assert 7 not in ids_in(path)
+
+
+def test_a_damaged_model_is_restored_with_exported_receipts(model, done, tmp_path):
+    path = model()
+    done("backup", "m.expunge", "monday")
+    done("unlearn", "m.expunge", "--id", 7)
+    done("receipts", "m.expunge", "-o", "r.json")
+    path.write_bytes(path.read_bytes()[:3000])
+    assert done("restore", "monday", "m.expunge", "--receipts", "r.json", "--json")["erased"] == 1
+    assert ids_in(path) == set(range(1, 61)) - {7}
+
+
+REFUSED = {
+    "a backup over a file": (3, "people.csv: there is such a file already", ("backup", "m.expunge", "people.csv")),
+    "a backup over the model": (3, "m.expunge: there is such a file already", ("backup", "m.expunge", "m.expunge")),
+    "a backup over a folder": (3, ".: a folder; give the name of a file", ("backup", "m.expunge", ".")),
+    "a backup into nowhere": (3, "no/copy: there is no folder no", ("backup", "m.expunge", "no/copy")),
+    "a backup without a name": (2, "Missing argument 'TO'", ("backup", "m.expunge")),
+    "no backup": (5, "there is no such file", ("restore", "nothing", "m.expunge")),
+    "a table as backup": (5, "is not a store", ("restore", "people.csv", "m.expunge")),
+    "a backup over a table": (5, "cannot be read from", ("restore", "monday", "people.csv")),
+    "no receipts": (5, "no.json: No such file", ("restore", "monday", "m.expunge", "--receipts", "no.json")),
+    "receipts that are none": (
+        5,
+        "schema.toml: not JSON",
+        ("restore", "monday", "m.expunge", "--receipts", "schema.toml"),
+    ),
+    "a wait below 0": (3, "wait=-1.0: give a number", ("compact", "m.expunge", "--wait", "-1")),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_kept_or_restored_is_refused(case, model, done, refused):
+    model()
+    done("backup", "m.expunge", "monday")
+    code, said, arguments = REFUSED[case]
+    refused(code, said, *arguments)
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(model, run, done, tmp_path):
+    room = model().stat().st_size // 2
+    before = contents(tmp_path)
+    for command in (("backup", "m.expunge", "copy"), ("compact", "m.expunge")):
+        result = run(*command, limit=room)
+        assert (result.code, result.out) == (5, ""), result
+        assert "room" in flat(result.err)
+        assert done("verify", "m.expunge", "--json")["records"] == 60
+        assert contents(tmp_path).keys() == before.keys()
+
+
+def test_a_request_that_a_full_disk_stops_is_not_to_be_repeated(model, run, done):
+    path = model()
+    result = run("insert", "m.expunge", "others.csv", limit=path.stat().st_size // 2)
+    assert result.code == 5
+    assert "the next command that opens the file finishes it, so do not repeat it" in flat(result.err)
+    assert done("verify", "m.expunge", "--json")["records"] == 80
+    assert ids_in(path) == {*range(1, 61), *range(101, 121)}
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="an administrator may write everywhere")
+def test_a_folder_that_may_not_be_written_to(fitted, run, tmp_path):
+    folder = tmp_path / "fixed"
+    shutil.copytree(fitted(), folder)
+    folder.chmod(0o500)
+    try:
+        before = contents(folder)
+        for command in (("unlearn", "m.expunge", "--id", "1"), ("compact", "m.expunge"), ("keygen", "key")):
+            result = run(*command, cwd=folder)
+            assert (result.code, result.out) == (5, "")
+        result = run("predict", "m.expunge", "others.csv", "-o", "p.csv", cwd=folder)
+        assert (result.code, result.out) == (3, "")
+        assert contents(folder) == before
+    finally:
+        folder.chmod(0o700)
