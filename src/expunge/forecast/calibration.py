@@ -18,7 +18,6 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.special import ndtri
 
-from expunge.engine import Outcome
 from expunge.estimators import ingest
 from expunge.forecast.problems import Kind, Size
 from expunge.least_squares import RidgePlan
@@ -28,12 +27,14 @@ FEW_STEPS, FEW_RECORDS = 16, 8
 """The smallest problem: so many steps, with so many records each."""
 LARGEST = 2**23
 """No small problem has more numbers in its table than this."""
-TRIES, FEWEST_TRIES = 24, 6
+TRIES, FEWEST_TRIES = 20, 4
 """From each small problem so many records are deleted, if there is time, and so many if there is not."""
-LOOKED_AT = 96
+LOOKED_AT = 64
 """Of so many records it is asked how likely deleting them is to replay."""
 WRITTEN = 2**21
 """So many bytes are written to see how long it takes."""
+CLOCK = time.thread_time if time.get_clock_info("thread_time").resolution < 1e-5 else time.perf_counter
+"""Work is measured by the time that the processor spends on it, so that other programs do not count."""
 
 
 class Costs(NamedTuple):
@@ -46,12 +47,10 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured with a small problem."""
+    """What was measured with a small problem, without waiting for the disk."""
 
     size: Size
-    in_memory: Costs
-    in_file: Costs
-    """Deletions without what it takes to write and sync them."""
+    costs: Costs
     seconds: float
     """How long it took in all, apart from deletions, whose number depends on the time there is."""
 
@@ -70,37 +69,46 @@ class Calibration:
     """What was measured with small problems of a kind."""
 
     kind: Kind
-    points: tuple[Point, ...]
+    memory: tuple[Point, ...]
+    file: tuple[Point, ...]
     typical: Typical
     syncing: float
-    """Seconds that a request to a file waits for the disk, and for what else does not depend on the problem."""
+    """Seconds that a request to a file waits for the disk."""
     writing: float
     """Seconds to write a byte."""
 
-    def in_memory(self, size: Size, repeats: float, kept_bytes: int) -> Costs:
-        """Return what a problem costs in memory; its steps are repeated so often, and leave so many bytes."""
-        return self._costs(size, repeats, [point.in_memory for point in self.points])
+    def in_memory(self, size: Size, repeats: float) -> Costs:
+        """Return what a problem costs in memory whose steps are repeated so often."""
+        return self._costs(size, repeats, self.memory)
 
-    def in_file(self, size: Size, repeats: float, kept_bytes: int) -> Costs:
-        """Return what it costs in a file, where rows that are replayed are written twice: into a log, and from it."""
-        fit, kept, replay = self._costs(size, repeats, [point.in_file for point in self.points])
-        return Costs(fit, kept + self.syncing, replay + 2.0 * self.writing * kept_bytes)
+    def in_file(self, size: Size, repeats: float, kept_bytes: int, all_bytes: int) -> Costs:
+        """Return what it costs in a file of a size.
 
-    def _costs(self, size: Size, repeats: float, found: list[Costs]) -> Costs:
-        fits, kept, replays = (np.array(one) for one in zip(*found, strict=True))
-        replays = fits if np.isnan(replays).all() else replays  # as if all were replays
+        Whatever is written is written twice: records to wait until they are laid out, replayed steps into a log.
+        """
+        least = self.in_memory(size, repeats)
+        fit, kept, replay = map(max, self._costs(size, repeats, self.file), least)
+        writing = 2.0 * self.writing
+        return Costs(fit + self.syncing + writing * all_bytes, kept + self.syncing, replay + writing * kept_bytes)
+
+    def _costs(self, size: Size, repeats: float, points: tuple[Point, ...]) -> Costs:
+        fits, kept, replays = (np.array(one) for one in zip(*(point.costs for point in points), strict=True))
+        replays = fits if np.isnan(replays).all() else replays  # as if a fit were a replay
+        sizes = [point.size for point in points]
         once = Size(size.records, self.kind.rounds) if self.kind.everyone else size
-        replay = self._extended(once, replays, of_a_step=False)
-        fit = self._extended(once, fits, of_a_step=False) + (repeats - 1.0) * replay
+        replay = self._extended(once, sizes, replays, of_a_step=False)
+        fit = self._extended(once, sizes, fits, of_a_step=False) + (repeats - 1.0) * replay
         more = 1.0 if self.kind.everyone else repeats
-        return Costs(fit, self._extended(size, kept, of_a_step=True, repeats=more), repeats * replay)
+        return Costs(fit, self._extended(size, sizes, kept, of_a_step=True, repeats=more), repeats * replay)
 
-    def _extended(self, size: Size, seconds: Array, *, of_a_step: bool, repeats: float = 1.0) -> float:
+    def _extended(
+        self, size: Size, sizes: list[Size], seconds: Array, *, of_a_step: bool, repeats: float = 1.0
+    ) -> float:
         """Return what was measured, extended to a size; all records cost, or, with ``of_a_step``, those of a step."""
         there = ~np.isnan(seconds)
         if not there.any():
             return 0.0
-        columns = np.array([_terms(point.size, self.kind, of_a_step) for point in self.points])[there]
+        columns = np.array([_terms(one, self.kind, of_a_step) for one in sizes])[there]
         weights = 1.0 / np.maximum(seconds[there], 1e-9)
         found, _ = nnls(columns / _terms(size, self.kind, of_a_step) * weights[:, None], np.ones(len(weights)))
         constant, rest = float(found[0]), repeats * float(found[1:].sum())
@@ -119,17 +127,22 @@ def _terms(size: Size, kind: Kind, of_a_step: bool) -> Array:
 
 def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callable[[int], None]) -> Calibration:
     """Measure small problems for about so many seconds: more steps, and more records, as long as there is time."""
-    begin = time.perf_counter()
-    trials = _Trials(kind, seconds / 32.0, folder, bits)
-    smallest = _smallest(kind)
-    trials.run(smallest)  # the first of all takes longer
-    points = [trials.run(smallest)]
-    for share, grow in ((0.35, _longer(kind)), (1.0, _larger(kind))):
-        left = share * (begin + seconds - time.perf_counter())
-        for point in _grown(trials, points[0], left, grow):
-            points.append(point)
-            watch(len(points))
-    return Calibration(kind, tuple(points), trials.look(), float(np.median(trials.waits)), _writing(folder))
+    end = time.perf_counter() + seconds
+    trials = _Trials(kind, seconds / 40.0, folder, bits)
+    trials.in_memory(_smallest(kind))  # the first of all takes longer
+    found: list[list[Point]] = []
+    done = 0
+    for run, share in ((trials.in_memory, 0.5), (trials.in_file, 1.0)):
+        finish = time.perf_counter() + share * (end - time.perf_counter())
+        points = [run(_smallest(kind))]
+        found.append(points)
+        for part, grow in ((0.7, _larger(kind)), (1.0, _longer(kind))):
+            left = part * (finish - time.perf_counter())
+            for point in _grown(run, points[0], left, grow, least=16.0 if seconds >= 0.5 else 4.0):
+                points.append(point)
+                watch(done := done + 1)
+    memory, file = map(tuple, found)
+    return Calibration(kind, memory, file, trials.look(), float(np.median(trials.waits or [0.0])), _writing(folder))
 
 
 def _smallest(kind: Kind) -> Size:
@@ -167,18 +180,23 @@ def _larger(kind: Kind) -> Grow:
     return grow
 
 
-def _grown(trials: _Trials, smallest: Point, seconds: float, grow: Grow) -> Iterator[Point]:
-    """Measure ever larger problems, at least one, as long as there is time."""
-    begin = time.perf_counter()
-    point, times = smallest, 4.0
-    while (size := grow(point.size, times)) != point.size:
-        point = trials.run(size)
+def _grown(
+    run: Callable[[Size], Point], smallest: Point, seconds: float, grow: Grow, *, least: float
+) -> Iterator[Point]:
+    """Measure ever larger problems as long as there is time, at least one, ``least`` times as large."""
+    end = time.perf_counter() + seconds
+    point, times = smallest, max(least, _affordable(smallest, smallest, seconds))
+    while times >= 1.5 and (size := grow(point.size, min(times, 32.0))) != point.size:
+        point = run(size)
         yield point
-        left = begin + seconds - time.perf_counter() - smallest.seconds
-        replays = FEWEST_TRIES * float(np.nansum([point.in_memory.replay, point.in_file.replay])) / 2.0
-        times = 0.6 * left / (max(point.seconds - smallest.seconds, smallest.seconds / 8.0) + replays)
-        if times < 1.5:
-            return
+        times = _affordable(point, smallest, end - time.perf_counter())
+
+
+def _affordable(point: Point, smallest: Point, seconds: float) -> float:
+    """Return how many times as large a problem can be measured in so many seconds."""
+    replay = 0.0 if math.isnan(point.costs.replay) else point.costs.replay
+    grows = max(point.seconds - smallest.seconds, smallest.seconds / 8.0) + FEWEST_TRIES / 2.0 * replay
+    return 0.6 * (seconds - smallest.seconds) / grows
 
 
 class _Trials:
@@ -190,62 +208,68 @@ class _Trials:
         self._path = folder / "calibration.expunge"
         self._short = bits == 32
         self._rng = np.random.default_rng(0)
-        self._last: tuple[Any, Ints] | None = None
+        self._largest: tuple[Any, Ints] | None = None
         self.waits: list[float] = []
-        """How long requests to files took beside their work."""
+        """How long requests to files waited for the disk."""
 
-    def run(self, size: Size) -> Point:
-        """Measure a problem."""
-        begin = time.perf_counter()
+    def _drawn(self, size: Size) -> tuple[tuple[AnyArray, ...], Ints]:
+        """Draw records, and which of them will be deleted."""
         columns = self._kind.draw(size.records, self._rng)
-        victims = self._rng.permutation(size.records)[: max(1, size.records // 2)]
+        return columns, self._rng.permutation(size.records)[: max(1, size.records // 2)]
+
+    def in_memory(self, size: Size) -> Point:
+        """Measure a problem in memory."""
+        begin = time.perf_counter()
+        columns, victims = self._drawn(size)
         model = self._kind.model_for(size)
         fit = self._best(lambda: model.fit(*columns))
-        deleting = time.perf_counter()
-        found = self._deletions(model, victims, lambda took, outcome: took)
-        deleted = time.perf_counter() - deleting
-        self._last = model, victims
-        in_memory = Costs(fit, *found)
+        seconds = time.perf_counter() - begin
+        found = Point(size, Costs(fit, *self._deletions(model, victims)), seconds)
+        if self._largest is None or model.n_records_ > self._largest[0].n_records_:
+            self._largest = model, victims
+        return found
+
+    def in_file(self, size: Size) -> Point:
+        """Measure a problem in a file."""
+        begin = time.perf_counter()
+        columns, victims = self._drawn(size)
         rows = columns[0].astype(np.float32) if self._short else columns[0]
         block = (rows, columns[1] if len(columns) > 1 else None)
-        began = time.perf_counter()
+        began = CLOCK()
         stored = ingest(self._kind.model_for(size), [block], self._path, progress=False)
-        fit = time.perf_counter() - began
+        fit = CLOCK() - began
+        seconds = time.perf_counter() - begin
         with stored:
-            found = self._deletions(stored, victims, self._without_waits)
-        deleted += time.perf_counter() - began - fit
+            costs = Costs(fit, *self._deletions(stored, victims, self.waits))
         for file in self._path.parent.iterdir():
             file.unlink()
-        return Point(size, in_memory, Costs(fit, *found), time.perf_counter() - begin - deleted)
+        return Point(size, costs, seconds)
 
     def _best(self, work: Callable[[], Any]) -> float:
-        """Return how long some work takes, if nothing else is going on: it is done at least twice."""
+        """Return how long some work takes, at best; what is short is done several times."""
         best, begin = math.inf, time.perf_counter()
-        for number in range(4):
-            began = time.perf_counter()
+        for _ in range(3):
+            began = CLOCK()
             work()
-            best = min(best, time.perf_counter() - began)
-            if number and time.perf_counter() - begin > self._seconds / 4.0:
+            best = min(best, CLOCK() - began)
+            if time.perf_counter() - begin > self._seconds / 4.0:
                 break
         return best
 
-    def _without_waits(self, took: float, outcome: Outcome) -> float:
-        if outcome.kept:
-            self.waits.append(took - outcome.seconds)
-        return outcome.seconds
-
-    def _deletions(self, model: Any, victims: AnyArray, cost: Callable[[float, Outcome], float]) -> tuple[float, float]:
+    def _deletions(self, model: Any, victims: AnyArray, waits: list[float] | None = None) -> tuple[float, float]:
         """Delete records one by one; return seconds of one that is kept, and of a replay of all steps."""
         begin = time.perf_counter()
         kept: list[float] = []
         replayed: list[tuple[float, float]] = []
         model.unlearn(victims[0])  # it makes ready what all others need
         for number, victim in enumerate(victims[1 : TRIES + 1], start=1):
-            began = time.perf_counter()
+            waited, began = time.perf_counter(), CLOCK()
             outcome = model.unlearn(victim)
-            took = cost(time.perf_counter() - began, outcome)
+            took = CLOCK() - began
             if outcome.replayed_from is None:
                 kept.append(took)
+                if waits is not None:
+                    waits.append(max(time.perf_counter() - waited - took, 0.0))
             else:
                 replayed.append((took, 1.0 - outcome.replayed_from / model._keeper.transcript.steps))
             if time.perf_counter() - begin > self._seconds and (number >= FEWEST_TRIES or (kept and replayed)):
@@ -257,9 +281,9 @@ class _Trials:
         return usual, float(np.median([max(took - (usual if kept else 0.0), 0.0) / share for took, share in long]))
 
     def look(self) -> Typical:
-        """Look at records of the last problem: how likely deleting each is to replay, and where they lie."""
-        assert self._last is not None
-        model, victims = self._last
+        """Look at records of the largest problem: how likely deleting each is to replay, and where they lie."""
+        assert self._largest is not None
+        model, victims = self._largest
         ids = np.intersect1d(model.ids_, victims)[:LOOKED_AT]
         if not len(ids):
             return Typical(np.ones(1), np.ones(1))

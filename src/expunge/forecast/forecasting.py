@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import tempfile
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -22,7 +21,7 @@ from expunge.estimators import HuberRegressor, KMeans, LinearRegression, LinearS
 from expunge.forecast.advising import advise
 from expunge.forecast.calibration import Calibration, Costs, calibrate
 from expunge.forecast.facts import Forecast, Paper, Times
-from expunge.forecast.problems import Kind, Size, size_of
+from expunge.forecast.problems import Kind, size_of
 from expunge.least_squares import RidgePlan
 from expunge.mechanisms import Identity
 from expunge.planning import Plan, check_positive, check_rho
@@ -157,20 +156,23 @@ def _calibrated(kind: Kind, seconds: float, folder: Any, bits: int, progress: bo
 
 
 def _found(kind: Kind, silent: Any, automatic: Any, measured: Calibration, bits: int) -> Forecast:
-    model, plan, records = kind.model, kind.plan, kind.wanted.records
-    rho = 0.0 if isinstance(plan, RidgePlan) else plan.rho
+    plan, records = kind.plan, kind.wanted.records
+    noisy = not isinstance(plan, RidgePlan)
     worst = _worst_case(plan)
     typical, quiet = _typical(plan, worst, measured), _typical(silent, _worst_case(silent), measured)
     beside = transcript_bytes(plan, kind.features, records)
-    costing = (measured.in_memory, measured.in_file)
+    file_bytes = _file_bytes(plan, kind, bits) + beside
+
+    def times(plan: Any, typical: Expected) -> tuple[Times, Times]:
+        size, repeats = size_of(plan, records), _repeats(plan, kind)
+        in_file = measured.in_file(size, repeats, transcript_bytes(plan, kind.features, records), file_bytes)
+        return _times(measured.in_memory(size, repeats), typical), _times(in_file, typical)
+
     found = Forecast(
-        type(model).__name__, records, kind.features, plan, rho,
-        0.0 if isinstance(plan, RidgePlan) else automatic.rho, 0.0 if isinstance(plan, RidgePlan) else plan.sigma,
-        worst, typical,
-        _memory_bytes(plan, kind.features, records) + beside, _file_bytes(plan, kind, bits) + beside, beside,
-        *(_times(costs, plan, typical, kind) for costs in costing),
-        *(_times(costs, silent, quiet, kind) for costs in costing),
-        _paper(plan, records), (), max(point.size.records for point in measured.points),
+        type(kind.model).__name__, records, kind.features, plan, plan.rho if noisy else 0.0,
+        automatic.rho if noisy else 0.0, plan.sigma if noisy else 0.0, worst, typical,
+        _memory_bytes(plan, kind.features, records) + beside, file_bytes, beside, *times(plan, typical),
+        *times(silent, quiet), _paper(plan, records), (), max(point.size.records for point in measured.memory),
     )  # fmt: skip
     return replace(found, advice=advise(found))
 
@@ -211,13 +213,11 @@ def _repeats(plan: Any, kind: Kind) -> float:
     return plan.epochs / kind.epochs
 
 
-def _times(costs: Callable[[Size, float, int], Costs], plan: Any, typical: Expected, kind: Kind) -> Times:
-    records = kind.wanted.records
-    kept_bytes = transcript_bytes(plan, kind.features, records)
-    found = costs(size_of(plan, records), _repeats(plan, kind), kept_bytes)
+def _times(costs: Costs, typical: Expected) -> Times:
+    """Return what deletions take, if so many replay."""
     probability, fraction = typical
     share = fraction / probability if probability else 1.0
-    return Times(found.fit, found.kept, found.kept + share * found.replay, found.kept + fraction * found.replay)
+    return Times(costs.fit, costs.kept, costs.kept + share * costs.replay, costs.kept + fraction * costs.replay)
 
 
 def transcript_bytes(plan: Any, features: int, records: int) -> int:
