@@ -197,6 +197,7 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     outcome = None
     try:
         outcome = model.serve_request(prepared)
+        _acknowledge(report, model, prepared, before)
     except KeyboardInterrupt:
         if not model.has_begun(prepared):
             raise
@@ -207,7 +208,7 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
         try:
             model.close()
             with opened(path, sign_with=sign_with) as again:
-                _acknowledge(report, again, before)
+                _acknowledge(report, again, prepared, before)
         except KeyboardInterrupt:
             report.fail(INTERRUPTED, "interrupted again; the next command that opens the file finishes it.", "Ctrl-C")
         report.finish()
@@ -216,13 +217,16 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
         if not getattr(error, "refused", False) and model.has_begun(prepared):
             report.note("the request had begun: the next command that opens the file finishes it, so do not repeat it.")
         raise
-    _acknowledge(report, model, before)
     if show_outcome:
         _show_outcome(report, outcome)
 
 
-def _acknowledge(report: Report, model: Any, before: set[str]) -> None:
-    receipts = [one for one in model.export_receipts()["receipts"] if one["request"] not in before]
+def _acknowledge(report: Report, model: Any, request: Any, before: set[str]) -> None:
+    """Print the receipt of a request; others may have asked for something meanwhile."""
+    kind = type(request).__name__.lower()
+    named = {} if kind == "insert" else {"ids": request.ids, "subjects": request.subjects}
+    new = [one for one in model.export_receipts(**named)["receipts"] if one["request"] not in before]
+    receipts = [one for one in new if one["kind"] == kind]
     report.data["receipts"] = receipts
     report.data["records"] = model.n_records_
     if not receipts:
