@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.conftest import KINDS, flat
+from cli.conftest import flat
 
 PLAN = ("plan", "--records", "2e3", "--features", "5", "--seconds", "0.01")
 
@@ -14,8 +14,8 @@ def test_what_a_model_will_be_like(done):
         assert word in said
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_model_can_be_planned(kind, done):
+@pytest.mark.parametrize("kind", ["svm", "ridge", "kmeans"])
+def test_other_models_can_be_planned(kind, done):
     found = done(*PLAN, "--model", kind, "--json")
     assert (found["records"], found["features"]) == (2000, 5)
     assert found.keys() >= {"model", "rho", "sigma", "worst_case", "typical", "memory_bytes", "file_bytes", "in_memory"}
