@@ -22,7 +22,8 @@ TESTED = [case for case in cluster_cases() if case.in_tests]
 
 @pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
 def test_the_state_after_requests_has_the_law_of_fresh_learning(case):
-    report = check_exact(case.learner, case.columns, case.requests, runs=500, level=LEVEL, seed=3)
+    runs = 300 if "stream" in case.name else 500
+    report = check_exact(case.learner, case.columns, case.requests, runs=runs, level=LEVEL, seed=3)
     assert report.passed, report
 
 
