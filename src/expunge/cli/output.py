@@ -152,7 +152,15 @@ def reporting(as_json: bool) -> Iterator[Report]:
                 "EXPUNGE_DEBUG=1 prints. What was acknowledged before is done.",
                 type(error).__name__,
             )
-        report.fail(code, str(error), type(error).__name__)
+        report.fail(code, _said(error), type(error).__name__)
+
+
+def _said(error: Exception) -> str:
+    """Return what to say of an error; one of the system's says where, and what to look at."""
+    if isinstance(error, errors.ExpungeError) or not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror}; check the path, who may write there, and the room on the disk."
 
 
 def short(seconds: float) -> str:
