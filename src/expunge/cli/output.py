@@ -54,6 +54,7 @@ class Report:
         self.as_json = as_json
         self.data: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.interrupted = "interrupted; what was acknowledged before is done, nothing else was begun."
         self.console = Console(highlight=False, markup=False, emoji=False, quiet=as_json)
         self.aside = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
 
@@ -137,7 +138,7 @@ def reporting(as_json: bool) -> Iterator[Report]:
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        report.fail(INTERRUPTED, "interrupted; what was acknowledged before is done, nothing else was begun.", "Ctrl-C")
+        report.fail(INTERRUPTED, report.interrupted, "Ctrl-C")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
         raise typer.Exit(0) from None
