@@ -27,8 +27,10 @@ FEW_STEPS, FEW_RECORDS = 16, 8
 """The smallest problem: so many steps, with so many records each."""
 LARGEST = 2**23
 """No small problem has more numbers in its table than this."""
+TELLING = 2**17
+"""A problem is made so large at least, in numbers of its table, that it can be told from the smallest."""
 TRIES, FEWEST_TRIES = 20, 4
-"""From each small problem so many records are deleted, if there is time, and so many if there is not."""
+"""From each small problem so many records are deleted, if there is time, and so many from files if there is not."""
 LOOKED_AT = 64
 """Of so many records it is asked how likely deleting them is to replay."""
 WRITTEN = 2**21
@@ -93,7 +95,9 @@ class Calibration:
 
     def _costs(self, size: Size, repeats: float, points: tuple[Point, ...]) -> Costs:
         fits, kept, replays = (np.array(one) for one in zip(*(point.costs for point in points), strict=True))
-        replays = fits if np.isnan(replays).all() else replays  # as if a fit were a replay
+        shares = replays / fits
+        usual = 1.0 if np.isnan(shares).all() else float(np.nanmedian(shares))
+        replays = np.where(np.isnan(replays), usual * fits, replays)
         sizes = [point.size for point in points]
         once = Size(size.records, self.kind.rounds) if self.kind.everyone else size
         replay = self._extended(once, sizes, replays, of_a_step=False)
@@ -128,17 +132,20 @@ def _terms(size: Size, kind: Kind, of_a_step: bool) -> Array:
 def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callable[[int], None]) -> Calibration:
     """Measure small problems for about so many seconds: more steps, and more records, as long as there is time."""
     end = time.perf_counter() + seconds
-    trials = _Trials(kind, seconds / 40.0, folder, bits)
+    trials = _Trials(kind, seconds, folder, bits)
     trials.in_memory(_smallest(kind))  # the first of all takes longer
     found: list[list[Point]] = []
     done = 0
+    least = max(16.0 if seconds >= 0.5 else 4.0, TELLING / (_smallest(kind).records * kind.columns * kind.outputs))
     for run, share in ((trials.in_memory, 0.5), (trials.in_file, 1.0)):
         finish = time.perf_counter() + share * (end - time.perf_counter())
         points = [run(_smallest(kind))]
         found.append(points)
         for part, grow in ((0.7, _larger(kind)), (1.0, _longer(kind))):
             left = part * (finish - time.perf_counter())
-            for point in _grown(run, points[0], left, grow, least=16.0 if seconds >= 0.5 else 4.0):
+            if left <= 0.0 and len(points) > 1 and kind.everyone:
+                break  # more rounds make less of a difference than more steps
+            for point in _grown(run, points[0], left, grow, least=least):
                 points.append(point)
                 watch(done := done + 1)
     memory, file = map(tuple, found)
@@ -186,7 +193,7 @@ def _grown(
     """Measure ever larger problems as long as there is time, at least one, ``least`` times as large."""
     end = time.perf_counter() + seconds
     point, times = smallest, max(least, _affordable(smallest, smallest, seconds))
-    while times >= 1.5 and (size := grow(point.size, min(times, 32.0))) != point.size:
+    while times >= 1.5 and (size := grow(point.size, min(times, max(least, 32.0)))) != point.size:
         point = run(size)
         yield point
         times = _affordable(point, smallest, end - time.perf_counter())
@@ -204,7 +211,8 @@ class _Trials:
 
     def __init__(self, kind: Kind, seconds: float, folder: Path, bits: int) -> None:
         self._kind = kind
-        self._seconds = seconds
+        self._seconds = seconds / 40.0  # for deletions from one problem
+        self._late = time.perf_counter() + 1.2 * seconds
         self._path = folder / "calibration.expunge"
         self._short = bits == 32
         self._rng = np.random.default_rng(0)
@@ -272,7 +280,9 @@ class _Trials:
                     waits.append(max(time.perf_counter() - waited - took, 0.0))
             else:
                 replayed.append((took, 1.0 - outcome.replayed_from / model._keeper.transcript.steps))
-            if time.perf_counter() - begin > self._seconds and (number >= FEWEST_TRIES or (kept and replayed)):
+            now = time.perf_counter()
+            enough = number >= FEWEST_TRIES and (waits is not None or now > self._late)
+            if now - begin > self._seconds and (enough or (kept and replayed)):
                 break
         usual = float(np.median(kept)) if kept else math.nan
         if not replayed:

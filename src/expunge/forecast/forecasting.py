@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import erf, ndtri
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from expunge.accounting import Expected, paper_sigma, worst_case_rho
 from expunge.clustering import ClusterPlan
@@ -52,8 +53,9 @@ def forecast(
 
     Nothing of that size is made. The plan is the one that a fit would make; a classifier without declared classes gets
     ``classes`` many, a regression without a ``target_range`` that from 0 to 1. What takes how long is estimated from
-    small problems of the same kind, with dense rows drawn at random, for about so many ``seconds``. ``bits`` are those
-    of a feature in a file; ``folder`` is where it would lie, since disks differ (by default that of temporary files).
+    small problems of the same kind, with dense rows drawn at random, for about so many ``seconds``: on one core that
+    has nothing else to do. ``bits`` are those of a feature in a file; ``folder`` is where it would lie, since disks
+    differ (by default that of temporary files).
 
     >>> from expunge import LogisticRegression
     >>> found = forecast(LogisticRegression(rho=0.05), 2_000_000, 120, seconds=0.05)
@@ -69,7 +71,7 @@ def forecast(
     if bits not in (32, 64):
         raise BadPlan(f"bits={bits!r}: give 32 or 64.")
     model = _declared(model, classes)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         plan = _planned(model, records, features)
         silent = _planned(_with_rho(model, 1.0), records, features)
@@ -95,10 +97,12 @@ def _whole(name: str, value: Any, most: int, least: int = 1) -> int:
 def _declared(model: Any, classes: Any) -> Any:
     """Return a model that has declared what a fit would read from the targets."""
     model = clone(model)
+    steps = 1.0
     for name in ("steps", "epochs", "n_rounds"):
         given = getattr(model, name, None)
-        if isinstance(given, (int, float)) and given > MOST_STEPS:
-            raise BadPlan(f"{name}={given!r}: more than {MOST_STEPS:,} cannot be forecast; give fewer.")
+        steps *= given if isinstance(given, (int, float)) else 1
+        if steps > MOST_STEPS:
+            raise BadPlan(f"{name}={given!r}: more than {MOST_STEPS:,} steps cannot be forecast; give fewer.")
     if getattr(model, "classes", ()) is None:
         if model.class_weight is not None:
             raise BadPlan("class_weight: declare classes= as well, so that it is known which they are.")
@@ -121,9 +125,6 @@ def _planned(model: Any, records: int, features: int) -> Any:
         check_positive("n_clusters", model.n_clusters, whole=True)
         if max(records, model.expected_records or 0) < model.n_clusters:
             raise BadPlan(f"records={records} is below n_clusters={model.n_clusters}: ask for fewer clusters.")
-    epochs, steps = getattr(model, "epochs", None), getattr(model, "steps", None)
-    if epochs is not None and epochs * (steps or 1) > MOST_STEPS:
-        raise BadPlan(f"epochs={epochs!r}: more than {MOST_STEPS:,} steps cannot be forecast; give fewer.")
     model = clone(model)
     model._plan_fit(records, features, getattr(model, "classes", None))
     plan = model.plan_

@@ -19,9 +19,9 @@ from expunge.types import AnyArray, Array
 RHO, RHO_OF_ROUNDS = 0.8, 0.5
 """ρ of small problems: deletions of both kinds, kept and replayed, come up after a few. Where everyone takes part in
 every round, most contribute about as much as they may."""
-MOST_PARAMETERS = 2**15
+MOST_PARAMETERS = 2**13
 """A small problem has no more parameters than this; where the large one has, it gets fewer features."""
-MOST_COLUMNS = 512
+MOST_COLUMNS = 256
 """So many features a small problem of `Ridge` has at most: it keeps their products."""
 MOST_EPOCHS = 8
 """So often a small problem goes through its records at most."""
