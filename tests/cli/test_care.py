@@ -91,8 +91,9 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_kept_or_restored_is_refused(case, model, done, refused):
     model()
-    done("backup", "m.expunge", "monday")
     code, said, arguments = REFUSED[case]
+    if "monday" in arguments:
+        done("backup", "m.expunge", "monday")
     refused(code, said, *arguments)
 
 

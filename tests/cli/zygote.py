@@ -31,7 +31,7 @@ MODULES = (
     "expunge.store.receipts", "expunge.forecast", "expunge.progress",
     "expunge.auditing.people", "expunge.auditing.scoring", "expunge.schema.drafting", "expunge.auditing",
     "pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "tomlkit", "rich.progress", "rich.table", "typer.completion",
-    "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text", "matplotlib.figure",
+    "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text",
     "typer._adapters", "pyarrow.pandas_compat", "tempfile", "secrets",
 )  # fmt: skip
 PATIENCE = 60.0

@@ -198,6 +198,7 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     try:
         outcome = model.serve_request(prepared)
         _acknowledge(report, model, prepared, before)
+        report.interrupted = "interrupted; but the request is done: `expunge receipts` lists its receipt."
     except KeyboardInterrupt:
         if not model.has_begun(prepared):
             raise

@@ -54,6 +54,7 @@ class Report:
         self.as_json = as_json
         self.data: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.interrupted = "interrupted; what was acknowledged before is done, nothing else was begun."
         self.console = Console(highlight=False, markup=False, emoji=False, quiet=as_json)
         self.aside = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
 
@@ -137,7 +138,7 @@ def reporting(as_json: bool) -> Iterator[Report]:
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        report.fail(INTERRUPTED, "interrupted; what was acknowledged before is done, nothing else was begun.", "Ctrl-C")
+        report.fail(INTERRUPTED, report.interrupted, "Ctrl-C")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
         raise typer.Exit(0) from None
@@ -152,7 +153,15 @@ def reporting(as_json: bool) -> Iterator[Report]:
                 "EXPUNGE_DEBUG=1 prints. What was acknowledged before is done.",
                 type(error).__name__,
             )
-        report.fail(code, str(error), type(error).__name__)
+        report.fail(code, _said(error), type(error).__name__)
+
+
+def _said(error: Exception) -> str:
+    """Return what to say of an error; one of the system's says where, and what to look at."""
+    if isinstance(error, errors.ExpungeError) or not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror}; check the path, who may write there, and the room on the disk."
 
 
 def short(seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,11 +154,11 @@ def fit(
         if not declared.confirmed:
             report.note(UNCONFIRMED)
         began = time.perf_counter()
-        with progress_bars(_bars(quiet, json)) as show:
+        with progress_bars(_bars(quiet, json)) as show, _whole_or_not(report, output):
             clock = Clock(show)
             fitted = expunge.ingest(wanted, tables, output, progress=clock.show, sign_with=sign_with)
         seconds = time.perf_counter() - began
-        with fitted:
+        with fitted, _whole_or_not(report, output):
             report_counts(report, tables)
             _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
             if held_out is not None and others is not None:
@@ -167,6 +169,17 @@ def fit(
             report.say(f"Next: expunge evaluate {output} test.csv; expunge unlearn {output} {what}")
         else:
             report.say(f"Next: expunge predict {output} {data[0]}; expunge unlearn {output} {what}")
+
+
+@contextmanager
+def _whole_or_not(report: Report, output: Path) -> Iterator[None]:
+    """If Ctrl-C comes when the model's file is there, say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if output.exists():
+            report.interrupted = f"interrupted; but {output} is whole: only the summary is lacking."
+        raise
 
 
 class Clock:
