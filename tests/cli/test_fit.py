@@ -258,7 +258,7 @@ def test_an_id_that_stands_twice_is_refused(ready, refused):
 
 def test_a_person_with_more_records_than_declared_is_refused(ready, refused):
     (ready / "schema.toml").write_text(schema(subject=True))
-    refused(3, "'S-0001' would have 2 records, records_per_subject=1", *FIT)
+    refused(3, "'S-0001' would have 2 records, --records-per-subject 1", *FIT)
 
 
 def swap(old, new):
@@ -326,7 +326,7 @@ OPTIONS = {
     "ridge for classes": (3, "Use logistic or svm, or give its low and high in the schema", ("--model", "ridge")),
     "part of a record": (2, "'1.5' is no whole number, such as 2e6", ("--expected-records", "1.5")),
     "no records expected": (3, "expected_records=0: give a whole number above 0", ("--expected-records", "0")),
-    "no records of anyone": (3, "records_per_subject=0: give a whole number above 0", ("--records-per-subject", "0")),
+    "no records of anyone": (3, "--records-per-subject 0: give a whole number above 0", ("--records-per-subject", "0")),
     "a negative penalty": (3, "alpha=-1.0: give a finite number of at least 0", ("--alpha", "-1")),
     "a penalty for k-means": (3, "--alpha: k-means has no penalty", ("--model", "kmeans", "--alpha", "1")),
     "no clusters": (3, "n_clusters=0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),

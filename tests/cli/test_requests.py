@@ -235,7 +235,7 @@ def test_tables_that_lack_columns_are_refused(model, refused, tmp_path):
 def test_a_person_cannot_get_more_records_than_declared(model, refused, tmp_path):
     model(subject=True)
     write_csv(tmp_path / "new.csv", [(101, "S-0001", *people(1)[0][2:])])
-    refused(3, "'S-0001' would have 3 records, records_per_subject=2", *INSERT, "new.csv")
+    refused(3, "'S-0001' would have 3 records, --records-per-subject 2", *INSERT, "new.csv")
 
 
 # --- a new plan ---------------------------------------------------------------------------------------

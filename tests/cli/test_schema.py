@@ -106,7 +106,7 @@ def test_a_newcomer_with_an_untidy_table(tmp_path, done, run):
     asked = ("fit", "Kunden 2026.csv", "--schema", "schema.toml", "-o", "m.expunge")
     stopped = run(*asked)
     assert stopped.code == 3
-    assert "records_per_subject=1. Declare" in flat(stopped.err)
+    assert "--records-per-subject 1. Declare" in flat(stopped.err)
     found = done(*asked, "--records-per-subject", 2, "--json")
     assert (found["records"], found["schema_confirmed"]) == (80, False)
     assert found["data"]["missing"] == {"Größe (cm)": 16, "first visit": 11}

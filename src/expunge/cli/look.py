@@ -23,6 +23,7 @@ from expunge.cli.options import (
     SubjectsFile,
     Wait,
     check_output,
+    written,
 )
 from expunge.cli.output import FOUND, Report, percent, reporting, size
 from expunge.errors import BadPlan, BadRecords
@@ -133,7 +134,8 @@ def receipts(
                 named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
                 chosen = found.export_receipts(**named) if any(one is not None for one in named.values()) else whole
         if output is not None:
-            output.write_text(json_.dumps(chosen, indent=1), encoding="utf-8")
+            with written(output) as file:
+                json_.dump(chosen, file, indent=1)
         _show_chain(report, chosen, checked, output)
         if not checked.ok:
             report.finish()

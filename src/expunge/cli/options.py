@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
 import typer
 
@@ -60,6 +63,18 @@ def rho_or_auto(text: str) -> float | str:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a probability nor auto.") from None
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """Give a file that gets its name when all of it is written."""
+    new = path.with_name(path.name + ".new")
+    try:
+        with open(new, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def check_output(path: Path, force: bool | None = None) -> None:

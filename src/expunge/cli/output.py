@@ -64,6 +64,7 @@ class Report:
 
     def note(self, text: str) -> None:
         """Print what the user should know besides, apart from the result."""
+        text = at_the_prompt(text)
         self.notes.append(text)
         self.aside.print(Text.assemble(("Note: ", "bold yellow"), text))
 
@@ -92,7 +93,7 @@ class Report:
 
     def fail(self, code: int, message: str, kind: str) -> NoReturn:
         """Print an error, and exit."""
-        message = message.replace(os.path.join(os.getcwd(), ""), "")  # as the user has named files
+        message = at_the_prompt(message).replace(os.path.join(os.getcwd(), ""), "")  # as the user has named files
         self.tell(code, message, kind)
         raise typer.Exit(code)
 
@@ -102,6 +103,30 @@ class Report:
             print_json({"error": {"kind": kind, "message": message, "exit_code": code}, "notes": self.notes})
         else:
             self.aside.print(Text.assemble(("Error: ", "bold red"), message))
+
+
+def at_the_prompt(text: str) -> str:
+    """Return a message of the library's as one that fits the prompt.
+
+    >>> at_the_prompt("replan() makes a new plan.")
+    '`expunge replan` makes a new plan.'
+    """
+    for python, command in _COMMANDS.items():
+        text = text.replace(python, command)
+    return text
+
+
+_COMMANDS = {
+    "replan(expected_records=...)": "`expunge replan --expected-records`",
+    "replan()": "`expunge replan`",
+    "save()": "`expunge fit`",
+    "what export_receipts() gave last": "as --receipts what `expunge receipts -o` wrote last",
+    "make one with make_signing_key": "make one with `expunge keygen`",
+    "make_signing_key makes": "`expunge keygen` makes",
+    "records_per_subject=": "--records-per-subject ",
+    "Declare the largest number at the first fit": "Declare the largest number when you fit",
+}
+"""What is said in Python, and at the prompt."""
 
 
 def tell_usage(error: Any, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from expunge.cli.models import KINDS, Kind
-from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole
+from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole, written
 from expunge.cli.output import Report, percent, reporting, short, size
 
 SYNCS = 5
@@ -58,7 +58,8 @@ def schema(
 
         check_output(output, force)
         drafted = draft(data, target=target, id=id, subject=subject, ignore=ignore or (), progress=_bars(quiet, json))
-        output.write_text(schema_toml(drafted.schema, drafted.notes), encoding="utf-8")
+        with written(output) as file:
+            file.write(schema_toml(drafted.schema, drafted.notes))
         found = drafted.schema
         roles = {"id": found.id, "subject": found.subject, "target": found.target}
         parts = [(part.name, role, _declared(part)) for role, part in roles.items() if part]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from expunge.cli.models import has_target, opened, schema_of
-from expunge.cli.options import Json, OnErrorOption, Store, Tables, check_output
+from expunge.cli.options import Json, OnErrorOption, Store, Tables, check_output, written
 from expunge.cli.output import reporting
 from expunge.cli.train import report_counts
 
@@ -44,7 +43,7 @@ def predict(
             raise BadPlan("--json: predictions and JSON cannot both go to standard output; give -o FILE.")
         if output is not None:
             check_output(output, force)
-        with opened(model, read_only=True) as found, _written(output) as file:
+        with opened(model, read_only=True) as found, _printed() if output is None else written(output) as file:
             tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=False, keys=())
             key = tables.schema.id
             named = key is not None and all(key.name in table.names for table in tables.tables)
@@ -68,20 +67,11 @@ def predict(
 
 
 @contextmanager
-def _written(path: Path | None) -> Iterator[TextIO]:
-    """Give a file that gets its name when all of it is written."""
-    if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    new = path.with_name(path.name + ".new")
-    try:
-        with open(new, "w", encoding="utf-8", newline="") as file:
-            yield file
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
+def _printed() -> Iterator[TextIO]:
+    """Give standard output, for data."""
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")  # type: ignore[union-attr]
+    yield sys.stdout
+    sys.stdout.flush()
 
 
 def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json: Json = False) -> None:

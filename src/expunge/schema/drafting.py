@@ -292,7 +292,8 @@ def _category(name: str, profile: Profile) -> tuple[Feature | None, str]:
     wrong = _unusual(profile)
     if wrong:
         return None, wrong
-    if profile.all_kept and len(profile.kept) <= min(MOST_VALUES, profile.present / 2):
+    common = sum(count >= RARE for count in profile.kept.values())
+    if profile.all_kept and len(profile.kept) <= min(MOST_VALUES, 2 * common):
         values = tuple(sorted(profile.kept))
         number = f"{len(values)} value" + "s" * (len(values) > 1)
         return Categorical(name, values), _said([number, *_missing(profile), *_rare(profile)])
@@ -300,9 +301,15 @@ def _category(name: str, profile: Profile) -> tuple[Feature | None, str]:
         return Text(name), _said(["free text", *_missing(profile)])
     if profile.distinct > NEARLY_ALL * profile.present:
         return None, "nearly all values differ: looks like it names people"
+    if profile.all_kept and common * 2 < len(profile.kept) <= MOST_VALUES:
+        return _hashed(name, profile, "most values are rare, so they are not listed")
+    return _hashed(name, profile)
+
+
+def _hashed(name: str, profile: Profile, *why: str) -> tuple[Feature, str]:
     buckets = min(max(2 ** math.ceil(math.log2(profile.distinct)), 32), 256)
     about = "" if profile.all_kept else "about "
-    return Hashed(name, buckets), _said([f"{about}{profile.distinct:,} values", *_missing(profile)])
+    return Hashed(name, buckets), _said([f"{about}{profile.distinct:,} values", *why, *_missing(profile)])
 
 
 def _unusual(profile: Profile) -> str:

@@ -85,7 +85,7 @@ class Encoder:
 
     def encode(self, chunk: Chunk) -> Encoded:
         """Encode some rows; those that do not fit are left out, or an error names them."""
-        work = _Work(chunk, frozenset(self.schema.missing), self.broken)
+        work = _Work(chunk, frozenset(self.schema.missing))
         X = np.zeros((len(chunk.lines), self.schema.width), dtype=np.float32)
         start = 0
         for one in self.schema.features:
@@ -96,7 +96,7 @@ class Encoder:
         y = None if self._target is None else self._encode_target(work, self._target)
         ids = None if self._id is None else _key(work, self._id)
         subjects = None if self._subject is None else _key(work, self._subject)
-        self.broken.check()
+        work.finish(self.broken)
         good = work.good
         self.counts.rows += int(good.sum())
         for kind in ("clipped", "unknown", "missing"):
@@ -198,20 +198,25 @@ class EncodedTables:
 class _Work:
     """A chunk that is being encoded, and what was noticed about its rows."""
 
-    def __init__(self, chunk: Chunk, missing: frozenset[str], broken: Broken) -> None:
+    def __init__(self, chunk: Chunk, missing: frozenset[str]) -> None:
         self.chunk = chunk
         self.good = np.ones(len(chunk.lines), dtype=bool)
         self.clipped: dict[str, Mask] = {}
         self.unknown: dict[str, Mask] = {}
         self.missing: dict[str, Mask] = {}
         self._missing = missing
-        self._broken = broken
+        self._refused: list[tuple[int, str]] = []
 
     def refuse(self, name: str, rows: Mask, why: str) -> None:
         """Leave rows out, and say why (without their values: what is said may be kept)."""
-        for row in np.flatnonzero(rows & self.good).tolist():
-            self._broken.add(self.chunk.file, int(self.chunk.lines[row]), f"column {name!r}: {why}")
+        self._refused += [(row, f"column {name!r}: {why}") for row in np.flatnonzero(rows & self.good).tolist()]
         self.good &= ~rows
+
+    def finish(self, broken: Broken) -> None:
+        """Note what was refused, line by line."""
+        for row, why in sorted(self._refused):
+            broken.add(self.chunk.file, int(self.chunk.lines[row]), why)
+        broken.check()
 
     def clip(self, name: str, values: Array, low: float, high: float, present: Mask) -> Array:
         """Return values within a range, and note which were not."""
