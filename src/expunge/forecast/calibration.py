@@ -27,7 +27,7 @@ FEW_STEPS, FEW_RECORDS = 16, 8
 """The smallest problem: so many steps, with so many records each."""
 LARGEST = 2**23
 """No small problem has more numbers in its table than this."""
-TELLING = 2**17
+TELLING = 2**15
 """A problem is made so large at least, in numbers of its table, that it can be told from the smallest."""
 TRIES, FEWEST_TRIES = 20, 4
 """From each small problem so many records are deleted, if there is time, and so many from files if there is not."""
@@ -117,8 +117,8 @@ class Calibration:
         found, _ = nnls(columns / _terms(size, self.kind, of_a_step) * weights[:, None], np.ones(len(weights)))
         constant, rest = float(found[0]), repeats * float(found[1:].sum())
         wider = self.kind.wider
-        if isinstance(self.kind.plan, RidgePlan):  # solving takes the cube of the columns, products the square
-            return constant * wider**3 + rest * wider**2
+        if isinstance(self.kind.plan, RidgePlan):  # products grow like the square of the columns, solving faster
+            return constant * wider**2.5 + rest * wider**2
         return constant + rest * wider
 
 

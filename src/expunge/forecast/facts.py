@@ -21,7 +21,7 @@ class Times:
     kept: float
     """Of a deletion that is kept."""
     replayed: float
-    """Of a deletion that replays, on average."""
+    """Of a deletion that replays, on average; if none ever does, that of any."""
     deletion: float
     """Of a deletion on average, if as many replay as typically do."""
 

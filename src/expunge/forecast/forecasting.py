@@ -217,7 +217,7 @@ def _repeats(plan: Any, kind: Kind) -> float:
 def _times(costs: Costs, typical: Expected) -> Times:
     """Return what deletions take, if so many replay."""
     probability, fraction = typical
-    share = fraction / probability if probability else 1.0
+    share = fraction / probability if probability else 0.0
     return Times(costs.fit, costs.kept, costs.kept + share * costs.replay, costs.kept + fraction * costs.replay)
 
 
