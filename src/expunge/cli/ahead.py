@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from expunge.cli.models import KINDS, Kind, new_model
 from expunge.cli.options import Json, rho_or_auto, whole
-from expunge.cli.output import Report, percent, reporting, short, size
+from expunge.cli.output import Report, reporting
+from expunge.wording import duration, percent, size
 
 
 def plan(
@@ -37,7 +39,7 @@ def plan(
         from expunge.forecast import forecast
 
         wanted = new_model(model, rho=rho, clusters=clusters, records_per_subject=records_per_subject)
-        found = forecast(wanted, records, features, classes=classes, seconds=seconds)
+        found = forecast(wanted, records, features, classes=classes, seconds=seconds, bits=32, folder=Path())
         report.data = found.to_dict()
         _show(report, found)
 
@@ -63,7 +65,7 @@ def _show(report: Report, found: Any) -> None:
         "seconds on this machine",
         ("", "fit", "kept", "replayed", "on average"),
         [
-            (name, *(short(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion")))
+            (name, *(duration(getattr(one, what)) for what in ("fit", "kept", "replayed", "deletion")))
             for name, one in times
         ],
         right="fit kept replayed average",

@@ -9,7 +9,8 @@ import typer
 
 from expunge.cli.models import opened
 from expunge.cli.options import Json, Store, Wait, check_output
-from expunge.cli.output import reporting, size
+from expunge.cli.output import reporting
+from expunge.wording import size
 
 
 def compact(model: Store, wait: Wait = 10.0, json: Json = False) -> None:

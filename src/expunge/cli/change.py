@@ -21,9 +21,10 @@ from expunge.cli.options import (
     Wait,
     whole,
 )
-from expunge.cli.output import INTERRUPTED, Report, reporting, short
+from expunge.cli.output import INTERRUPTED, Report, reporting
 from expunge.cli.train import report_counts
 from expunge.errors import BadRecords
+from expunge.wording import duration
 
 ShowOutcome = Annotated[
     bool, typer.Option("--outcome", help="Also say how it went. It depends on the record: do not keep it.")
@@ -136,7 +137,7 @@ def replan(
             seconds = found.replan(expected_records).seconds
             report.data = {"records": found.n_records_, "size_class": list(found.plan_.size_class)}
             low, high = found.plan_.size_class
-        report.say(f"{model} was fitted anew in {short(seconds)}; the plan is for {low:,} to {high:,} records.")
+        report.say(f"{model} was fitted anew in {duration(seconds)}; the plan is for {low:,} to {high:,} records.")
 
 
 # --- parts --------------------------------------------------------------------------------------------
@@ -254,6 +255,6 @@ def _show_outcome(report: Report, outcome: Any) -> None:
     said = "kept the model as it was" if outcome.kept else f"replayed the training from step {outcome.replayed_from}"
     report.note(
         f"outcome, for you only (it depends on the record, so do not keep it): the request {said}, in "
-        f"{short(outcome.seconds)}."
+        f"{duration(outcome.seconds)}."
     )
     report.data["outcome"] = {"kept": outcome.kept, "seconds": outcome.seconds, "evaluations": outcome.evaluations}

@@ -25,8 +25,9 @@ from expunge.cli.options import (
     check_output,
     written,
 )
-from expunge.cli.output import FOUND, Report, percent, reporting, size
+from expunge.cli.output import FOUND, Report, reporting
 from expunge.errors import BadPlan, BadRecords
+from expunge.wording import percent, size
 
 _STATUSES = {
     "live": "a record of the model, so its bytes are there",

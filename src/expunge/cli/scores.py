@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from expunge.auditing.scoring import score_on
-from expunge.cli.output import Report, percent
+from expunge.cli.output import Report
 from expunge.schema.encoding import Encoded
+from expunge.wording import percent
 
 _KEYS = {
     "accuracy": "accuracy",

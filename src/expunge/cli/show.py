@@ -14,8 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from expunge.cli.options import Json
-from expunge.cli.output import Report, percent, reporting, short
+from expunge.cli.output import Report, reporting
 from expunge.types import Array
+from expunge.wording import duration, percent
 
 PEOPLE, OTHERS, FEATURES, RHO = 200_000, 20_000, 30, 0.05
 SINGLY, AT_ONCE, ON_DISK = 2_000, 10_000, 25
@@ -42,7 +43,7 @@ def demo(
         report.data |= {"seconds": time.perf_counter() - began, "folder": str(folder)}
         report.say("")
         report.say(f"Open {folder / 'report.html'} in a browser, and look at {folder / 'demo.png'}.", "bold")
-        report.say(f"That took {short(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
+        report.say(f"That took {duration(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
 
 
 def _remove_old(folder: Path) -> None:
@@ -166,16 +167,16 @@ def _people(report: Report, folder: Path) -> None:
         },
         "kept": len(kept), "replayed": len(replayed), "accuracy": scores, "verified": checked.ok,
     }  # fmt: skip
-    replays = f"{len(replayed)} replayed, in {short(float(np.mean(replayed)))} each" if replayed else "none replayed"
+    replays = f"{len(replayed)} replayed, in {duration(float(np.mean(replayed)))} each" if replayed else "none replayed"
     report.facts(
         f"logistic regression, {FEATURES} features, ρ = {RHO} (noise σ = {model.plan_.sigma:.2g})",
         {
-            "learned in": f"{short(fitted)} (scikit-learn: {short(refit)})",
+            "learned in": f"{duration(fitted)} (scikit-learn: {duration(refit)})",
             f"{SINGLY:,} erased one by one": f"{len(kept):,} kept the model as it was, {replays}",
-            "such a deletion": f"{short(float(np.median(kept)))} in memory, {short(float(np.median(on_disk)))} in a "
-            f"file, synced to disk, with a receipt",
-            f"{AT_ONCE:,} erased at once": short(bulk),
-            "retraining with scikit-learn": f"{short(retrained)}, each time",
+            "such a deletion": f"{duration(float(np.median(kept)))} in memory, "
+            f"{duration(float(np.median(on_disk)))} in a file, synced to disk, with a receipt",
+            f"{AT_ONCE:,} erased at once": duration(bulk),
+            "retraining with scikit-learn": f"{duration(retrained)}, each time",
             "accuracy on others": f"{percent(before)} before, {percent(after)} after (scikit-learn: "
             f"{percent(scores['scikit-learn'])}, retrained: {percent(scores['scikit-learn, retrained'])})",
             "verify": "every sum and iterate agrees, bit for bit" if checked.ok else "; ".join(checked.problems),

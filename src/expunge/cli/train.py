@@ -14,7 +14,8 @@ import typer
 
 from expunge.cli.models import KINDS, Kind
 from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole, written
-from expunge.cli.output import Report, percent, reporting, short, size
+from expunge.cli.output import Report, reporting
+from expunge.wording import duration, percent, size
 
 SYNCS = 5
 """How often a request waits for the disk."""
@@ -262,9 +263,9 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
         {
             "records": f"{model.n_records_:,}",
             "features": f"{model.n_features_in_:,}",
-            "fitted in": f"{short(seconds)}, of which training {short(training)}",
+            "fitted in": f"{duration(seconds)}, of which training {duration(training)}",
             "a deletion replays": f"with probability {percent(rho)} at worst, {percent(typical)} typically",
-            "a deletion takes": f"about {short(cost)}, replays included",
+            "a deletion takes": f"about {duration(cost)}, replays included",
             "noise": "none" if sigma == 0.0 else f"σ = {sigma:.3g}",
             "size": size(bytes_),
         },

@@ -6,8 +6,9 @@ from expunge.clustering import ClusterPlan
 from expunge.estimators.kmeans import HOPELESS
 from expunge.forecast.facts import Forecast
 from expunge.least_squares import RidgePlan
+from expunge.wording import duration
 
-MINUTE, DAY = 60.0, 86_400.0
+MINUTE = 60.0
 
 
 def advise(found: Forecast) -> tuple[str, ...]:
@@ -69,22 +70,3 @@ def _of_accuracy(found: Forecast) -> list[str]:
     if automatic < rho < 1.0:
         return [f"A lower rho, down to {automatic:.3g}, would hardly cost accuracy, and fewer deletions would replay."]
     return []
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as one says them.
-
-    >>> duration(0.00213), duration(0.84), duration(75), duration(1e-5), duration(1e5), duration(1e9)
-    ('2.1 ms', '0.84 s', '75 s', '0.01 ms', '28 h', '11,574 days')
-    """
-    if seconds < 0.1:
-        return f"{_two_digits(1e3 * seconds)} ms"
-    if seconds < 2 * MINUTE:
-        return f"{_two_digits(seconds)} s"
-    if seconds < 2 * 60 * MINUTE:
-        return f"{seconds / MINUTE:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 2 * DAY else f"{seconds / DAY:,.0f} days"
-
-
-def _two_digits(number: float) -> str:
-    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
