@@ -13,18 +13,22 @@ from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.options import Json
+from expunge.cli.options import Json, whole
 from expunge.cli.output import Report, reporting
-from expunge.types import Array
+from expunge.errors import BadPlan
+from expunge.types import AnyArray, Array
 from expunge.wording import duration, percent
 
-PEOPLE, OTHERS, FEATURES, RHO = 200_000, 20_000, 30, 0.05
-SINGLY, AT_ONCE, ON_DISK = 2_000, 10_000, 25
+FEWEST = 1_000
+FEATURES, RHO, ON_DISK = 30, 0.05, 25
 FILES = ("patients.csv", "others.csv", "schema.toml", "patients.expunge", "people.expunge", "report.html", "demo.png")
 
 
 def demo(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
+    people: Annotated[
+        Any, typer.Option(parser=whole, metavar="N", help="How many made-up people; at least 1,000.")
+    ] = 200_000,
     json: Json = False,
 ) -> None:
     """Show all of it, from a table to a report, in under two minutes.
@@ -34,11 +38,13 @@ def demo(
     beside retraining; then the report that `expunge audit` writes. Offline.
     """
     with reporting(json) as report:
+        if people < FEWEST:
+            raise BadPlan(f"--people: {people:,} are too few to show anything; give at least {FEWEST:,}.")
         began = time.perf_counter()
         folder.mkdir(parents=True, exist_ok=True)
         _remove_old(folder)
         _patients(report, folder)
-        _people(report, folder)
+        _people(report, folder, people)
         _prompt(report, ["audit", f"{folder}/people.expunge", "-o", f"{folder}/report.html"])
         report.data |= {"seconds": time.perf_counter() - began, "folder": str(folder)}
         report.say("")
@@ -107,15 +113,15 @@ def write_patients(folder: Path) -> None:
             writer.writerows(part)
 
 
-def make_people() -> tuple[Array, Array]:
+def make_people(number: int) -> tuple[Array, Array]:
     """Make a table in which a linear rule explains most, but not all, of the answers."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(PEOPLE + OTHERS, FEATURES))
+    features = rng.normal(size=(number, FEATURES))
     features /= np.maximum(np.linalg.norm(features, axis=1), 1.0)[:, None]
     scores = 12.0 * features @ rng.normal(size=FEATURES) / np.sqrt(FEATURES) * np.sqrt(3)
-    return features, np.where(rng.random(len(features)) < 1.0 / (1.0 + np.exp(-scores)), 1.0, -1.0)
+    return features, np.where(rng.random(number) < 1.0 / (1.0 + np.exp(-scores)), 1.0, -1.0)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -123,66 +129,75 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return work(), time.perf_counter() - began
 
 
-def _people(report: Report, folder: Path) -> None:
+def _people(report: Report, folder: Path, people: int) -> None:
     """Erase people from a large model, in memory and in a file, beside retraining."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression as ScikitLearns
 
     import expunge
-    from expunge.progress import progress_bars
 
-    _title(report, f"2. {PEOPLE:,} made-up people, from Python")
-    features, answers = make_people()
-    test = features[PEOPLE:], answers[PEOPLE:]
-    features, answers = features[:PEOPLE], answers[:PEOPLE]
-    names = np.array([f"person-{number:06d}" for number in range(PEOPLE)])
+    _title(report, f"2. {people:,} made-up people, from Python")
+    features, answers = make_people(people + people // 10)
+    test = features[people:], answers[people:]
+    features, answers = features[:people], answers[:people]
+    names = np.array([f"person-{number:06d}" for number in range(people)])
     wanted = expunge.LogisticRegression(rho=RHO, classes=[-1, 1])
     model, fitted = _timed(lambda: wanted.fit(features, answers, ids=names))
-    before = model.score(*test)
     peer, refit = _timed(lambda: ScikitLearns().fit(features, answers))
-    scores = {"scikit-learn": peer.score(*test), "before": before}
-    leaving = np.random.default_rng().permutation(names)
+    scores = {"scikit-learn": peer.score(*test), "before": model.score(*test)}
+
+    leaving = np.random.default_rng().permutation(names)[: 1 + people // 100 + people // 20 + ON_DISK]
+    single, many, last = np.split(leaving[1:], [people // 100, people // 100 + people // 20])
     model.unlearn(leaving[:1])  # the first deletion builds the index of ids
-    outcomes = []
-    with progress_bars(False if report.as_json else None) as show:
-        for number in range(1, SINGLY + 1):
-            outcomes.append(model.unlearn(leaving[number]))
-            show("erasing", number, SINGLY)
-    _, bulk = _timed(lambda: model.unlearn(leaving[SINGLY + 1 : SINGLY + AT_ONCE + 1]))
-    scores[f"after {SINGLY + AT_ONCE:,} left"] = after = model.score(*test)
-    stay = ~np.isin(names, leaving[: SINGLY + AT_ONCE + 1])
+    outcomes = _erase_singly(model, single, report)
+    _, bulk = _timed(lambda: model.unlearn(many))
+    scores["after erasing"] = model.score(*test)
+    stay = ~np.isin(names, leaving)
     again, retrained = _timed(lambda: ScikitLearns().fit(features[stay], answers[stay]))
     scores["scikit-learn, retrained"] = again.score(*test)
-    kept = [one.seconds for one in outcomes if one.kept]
-    replayed = [one.seconds for one in outcomes if not one.kept]
+
     path = folder / "people.expunge"
     model.save(path)
     with expunge.open(path) as stored:
-        on_disk = [_timed(partial(stored.unlearn, [one]))[1] for one in leaving[-ON_DISK:]]
+        on_disk = [_timed(partial(stored.unlearn, [one]))[1] for one in last]
         checked = stored.verify()
+    kept = [one.seconds for one in outcomes if one.kept]
+    replayed = [one.seconds for one in outcomes if not one.kept]
+    usual, replay = float(np.median(kept)), float(np.mean(replayed)) if replayed else 0.0
     report.data["people"] = {
-        "records": PEOPLE, "seconds": {
-            "fit": fitted, "scikit_learn": refit, "kept": float(np.median(kept)), "bulk": bulk,
-            "replayed": float(np.mean(replayed)) if replayed else None, "on_disk": float(np.median(on_disk)),
+        "records": people, "kept": len(kept), "replayed": len(replayed), "accuracy": scores, "verified": checked.ok,
+        "seconds": {
+            "fit": fitted, "scikit_learn": refit, "kept": usual, "replayed": replay, "bulk": bulk,
+            "on_disk": float(np.median(on_disk)),
         },
-        "kept": len(kept), "replayed": len(replayed), "accuracy": scores, "verified": checked.ok,
     }  # fmt: skip
-    replays = f"{len(replayed)} replayed, in {duration(float(np.mean(replayed)))} each" if replayed else "none replayed"
     report.facts(
         f"logistic regression, {FEATURES} features, ρ = {RHO} (noise σ = {model.plan_.sigma:.2g})",
         {
             "learned in": f"{duration(fitted)} (scikit-learn: {duration(refit)})",
-            f"{SINGLY:,} erased one by one": f"{len(kept):,} kept the model as it was, {replays}",
-            "such a deletion": f"{duration(float(np.median(kept)))} in memory, "
+            f"{len(single):,} erased one by one": f"{len(kept):,} kept the model as it was, {len(replayed)} replayed, "
+            f"in {duration(replay)} each",
+            "such a deletion": f"{duration(usual)} in memory, "
             f"{duration(float(np.median(on_disk)))} in a file, synced to disk, with a receipt",
-            f"{AT_ONCE:,} erased at once": duration(bulk),
+            f"{len(many):,} erased at once": duration(bulk),
             "retraining with scikit-learn": f"{duration(retrained)}, each time",
-            "accuracy on others": f"{percent(before)} before, {percent(after)} after (scikit-learn: "
-            f"{percent(scores['scikit-learn'])}, retrained: {percent(scores['scikit-learn, retrained'])})",
+            "accuracy on others": ", ".join(f"{percent(score)} {name}" for name, score in scores.items()),
             "verify": "every sum and iterate agrees, bit for bit" if checked.ok else "; ".join(checked.problems),
         },
     )
     _draw(folder / "demo.png", kept, replayed, refit, scores)
+
+
+def _erase_singly(model: Any, names: AnyArray, report: Report) -> list[Any]:
+    """Erase people one by one; return how that went."""
+    from expunge.progress import progress_bars
+
+    outcomes = []
+    with progress_bars(False if report.as_json else None) as show:
+        for number, name in enumerate(names, 1):
+            outcomes.append(model.unlearn(name))
+            show("erasing", number, len(names))
+    return outcomes
 
 
 def _draw(path: Path, kept: list[float], replayed: list[float], refit: float, accuracies: dict[str, float]) -> None:
@@ -198,11 +213,11 @@ def _draw(path: Path, kept: list[float], replayed: list[float], refit: float, ac
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_xlabel("seconds for one deletion")
-    left.set_title(f"Deleting {SINGLY:,} people, one by one")
+    left.set_title(f"Deleting {len(kept) + len(replayed):,} people, one by one")
     left.legend()
     colors = ["grey" if "scikit" in name else "C0" for name in accuracies]
     bars = right.barh(list(accuracies), [100 * a for a in accuracies.values()], color=colors)
     right.bar_label(bars, [f" {100 * a:.2f} %" for a in accuracies.values()])
     right.set_xlim(100 * min(accuracies.values()) - 2, 100 * max(accuracies.values()) + 2)
-    right.set_title(f"Accuracy on {OTHERS:,} others")
+    right.set_title("Accuracy on others")
     figure.savefig(path, dpi=120)
