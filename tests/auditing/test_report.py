@@ -71,7 +71,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(store, audit_quickly):
     """Audits the store."""
-    return lambda: audit_quickly(store, ids=IDS[[0, 5]], rows=X[[1]], test=(X, Y))
+    return lambda: audit_quickly(store, ids=IDS[[0, 2]], rows=X[[1]], test=(X, Y))
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def test_receipts_are_listed_and_checked(erased, done):
     said = done(*RECEIPTS, "--public-key", "key.pem.pub")
     rows = [line.split() for line in said.splitlines() if " delete " in line]
     assert [row[1:4] + row[-1:] for row in rows] == [["delete", "1", "0", "yes"]] * 2
-    assert "2 receipts, 2 of them signed: none was altered, put in or taken out." in said
+    assert "2 receipts in all, 2 of them signed: an unbroken chain." in said
     found = done(*RECEIPTS, "--json")
     assert (found["ok"], found["problems"], found["checked"], found["signed"]) == (True, [], 2, 2)
     assert [one["removed"] for one in found["receipts"]] == [1, 1]
@@ -78,7 +78,7 @@ def test_receipts_are_listed_and_checked(erased, done):
 
 def test_a_model_without_requests_has_no_receipts(model, done):
     model()
-    assert "0 receipts, 0 of them signed: none was altered" in done(*RECEIPTS)
+    assert "0 receipts in all, 0 of them signed: an unbroken chain" in done(*RECEIPTS)
 
 
 def test_receipts_of_one_record(erased, done):
@@ -92,7 +92,7 @@ def test_receipts_are_exported_and_checked_without_the_model(erased, done, refus
     assert "Exported to r.json." in done(*RECEIPTS, "-o", "r.json")
     erased.unlink()
     said = done("receipts", "r.json", "--public-key", "key.pem.pub")
-    assert "2 receipts, 2 of them signed: none was altered" in said
+    assert "2 receipts in all, 2 of them signed: an unbroken chain" in said
     assert check_receipts(tmp_path / "r.json").ok
     public = check_receipts(tmp_path / "r.json", public_key=tmp_path / "key.pem.pub")
     assert (public.ok, public.signed) == (True, 2)
@@ -127,7 +127,7 @@ def test_exported_receipts_that_were_tampered_with_are_found_out(case, erased, d
     tampered(tmp_path / "r.json", change)
     result = run("receipts", "r.json", "--public-key", "key.pem.pub")
     assert result.code == 1
-    assert "NOT as they were written." in result.out
+    assert "NOT all is well" in result.out
     assert f"- {said}" in result.out
     found = run("receipts", "r.json", "--public-key", "key.pem.pub", "--json")
     assert (found.code, found.data["ok"]) == (1, False)
@@ -141,7 +141,7 @@ def test_signatures_of_another_key_and_heads_never_seen_are_found_out(erased, do
     assert "receipts[0]: signature: not made for this receipt with the private key" in flat(result.out)
     result = run(*RECEIPTS, "--noted", "0" * 64)
     assert result.code == 1
-    assert "NOT as they were written" in result.out
+    assert "NOT all is well" in result.out
 
 
 REFUSED = {
@@ -209,26 +209,30 @@ def statuses(found):
     return [one["status"] for one in found["searched"]]
 
 
-def test_people_who_were_erased_have_left_no_byte(model, done, tmp_path):
+def test_people_who_were_erased_have_left_no_byte(model, done, run, tmp_path):
     model(subject=True)
-    found = done(*SCAN, "--subject", "S-0004", "--json")
-    assert (found["ok"], statuses(found)) == (True, ["live"])
+    found = run(*SCAN, "--subject", "S-0004", "--json")
+    assert (found.code, found.data["ok"], statuses(found.data)) == (1, False, ["live"])
     done("unlearn", "m.expunge", "--subject", "S-0004")
+    assert "subject number 1 of those given not in the model, and no byte of it in its files" in flat(
+        done(*SCAN, "--subject", "S-0004")
+    )
     (tmp_path / "two.txt").write_text("S-0004\nS-0005\n")
-    said = flat(done(*SCAN, "--subjects-file", "two.txt"))
-    assert "subject number 1 of those given not in the model, and no byte of it in its files" in said
-    assert "subject number 2 of those given a record of the model, so its bytes are there" in said
+    both = run(*SCAN, "--subjects-file", "two.txt")
+    assert both.code == 1
+    assert "subject number 2 of those given IN THE MODEL, and so in its files" in flat(both.out)
     write_csv(tmp_path / "rows.csv", people(10))
-    found = done(*SCAN, "--rows", "rows.csv", "--json")
-    assert statuses(found) == ["live"] * 6 + ["gone"] * 2 + ["live"] * 2
-    assert "S-0004" not in said + json.dumps(found)
+    found = run(*SCAN, "--rows", "rows.csv", "--json")
+    assert (found.code, statuses(found.data)) == (1, ["live"] * 6 + ["gone"] * 2 + ["live"] * 2)
+    assert "S-0004" not in both.out + found.out
 
 
-def test_short_numbers_cannot_be_looked_for(model, done):
+def test_short_numbers_cannot_be_looked_for(model, done, run):
     model()
     done("unlearn", "m.expunge", "--id", 7)
-    found = done(*SCAN, "--id", 7, "--id", 8, "--json")
-    assert statuses(found) == ["not searchable", "live"]
+    found = run(*SCAN, "--id", 7, "--id", 8, "--json")
+    assert (found.code, statuses(found.data)) == (1, ["not searchable", "live"])
+    assert statuses(done(*SCAN, "--id", 7, "--json")) == ["not searchable"]
 
 
 def test_bytes_that_were_left_behind_are_found(model, done, run, tmp_path):
@@ -237,7 +241,7 @@ def test_bytes_that_were_left_behind_are_found(model, done, run, tmp_path):
     (tmp_path / "m.expunge-new").write_text("a copy with S-0004 in it, of a process that was killed")
     result = run(*SCAN, "--subject", "S-0004", "--subject", "S-0001")
     assert result.code == 1
-    assert "1 that are not in the model have left bytes in its files." in result.out
+    assert "2 were found." in result.out
     found = run(*SCAN, "--subject", "S-0004", "--json")
     assert (found.code, found.data["ok"], statuses(found.data)) == (1, False, ["left"])
     assert found.data["searched"][0]["files"] == ["m.expunge-new"]
@@ -249,7 +253,7 @@ def test_many_rows_are_summed_up(model, refused, run, tmp_path):
     (tmp_path / "broken.csv").write_text("\n".join([*lines[:4], "7,8", *lines[4:]]))
     refused(3, "broken.csv: line 5 (2 fields, where the header has 8)", *SCAN, "--rows", "broken.csv")
     result = run(*SCAN, "--rows", "broken.csv", "--on-error", "skip")
-    assert (result.code, "22 looked for in the files of m.expunge" in result.out) == (0, True)
+    assert (result.code, "22 looked for in the files of m.expunge" in result.out) == (1, True)
     assert "... and 2 more; --json lists all." in result.out
     write_csv(tmp_path / "none.csv", [], COLUMNS)
     refused(3, "none.csv: there are no records", *SCAN, "--rows", "none.csv")

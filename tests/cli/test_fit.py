@@ -154,7 +154,7 @@ def test_broken_lines_stop_a_fit_and_are_named(ready, refused):
     assert lines == [6, 16, 26, 36, 46, 56]
     refused(
         3, "Error: broken.csv: lines 6, 16, 26, 36, 46 (6 fields, where the header has 8), and at least 1 more; "
-        "mend the file, or leave such records out with on_error=\"skip\" (--on-error skip).",
+        "mend the file, or leave such records out with --on-error skip.",
         "fit", "broken.csv", *FIT[2:],
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def test_broken_lines_are_left_out_and_counted_if_so_asked(ready, run):
     result = run("fit", "broken.csv", *FIT[2:], "--on-error", "skip")
     assert result.code == 0
     assert "records 54" in flat(result.out)
-    assert "6 broken records were skipped: broken.csv: lines 6, 16, 26, 36, 46 (6 fields" in flat(result.err)
+    assert "6 broken records were skipped: 6 × 6 fields, where the header has 8; the first: broken.csv: lines 6," in flat(result.err)
     found = run("info", "m.expunge", "--json").data
     assert found["records"] == 54
 
@@ -284,7 +284,7 @@ SCHEMAS = {
     "a text as low": (schema(age='low = "a"\nhigh = 1'), "columns.age: low = 'a': give a finite number"),
     "no day": (swap("2010-01-01", '"spring"'), "columns.joined: low = 'spring' is no day such as '2026-11-15'"),
     "days the wrong way round": (swap("2010-01-01", "2030-01-01"), "is not before high = '2026-01-01'"),
-    "an unknown field": (schema(age="low = 0\nhigh = 1\nmax = 1"), "columns.age: max: here are kind, low, high, scale"),
+    "an unknown field": (schema(age="low = 0\nhigh = 1\nmax = 1"), "columns.age: max: take it out; here are kind, low, high, scale"),
     "an unknown scale": (schema(age='low = 0\nhigh = 1\nscale = "sqrt"'), "columns.age: scale = 'sqrt': use one of"),
     "an unknown part": (schema() + "[rows]\n", "rows: a schema has no such field; use format, confirmed"),
     "two targets": (
@@ -329,8 +329,8 @@ OPTIONS = {
     "no records of anyone": (3, "--records-per-subject 0: give a whole number above 0", ("--records-per-subject", "0")),
     "a negative penalty": (3, "alpha=-1.0: give a finite number of at least 0", ("--alpha", "-1")),
     "a penalty for k-means": (3, "--alpha: k-means has no penalty", ("--model", "kmeans", "--alpha", "1")),
-    "no clusters": (3, "n_clusters=0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),
-    "too many clusters": (3, "n_samples=60 is below n_clusters=61", ("--model", "kmeans", "--clusters", "61")),
+    "no clusters": (3, "--clusters 0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),
+    "too many clusters": (3, "records: 60 is below --clusters 61", ("--model", "kmeans", "--clusters", "61")),
     "perhaps": (2, "'maybe' is not one of 'stop', 'skip'", ("--on-error", "maybe")),
     "an unknown option": (2, "No such option: --epochs. See `expunge fit --help`.", ("--epochs", "3")),
     "no held-out file": (3, "nothing.csv: there is no such file", ("--test", "nothing.csv")),

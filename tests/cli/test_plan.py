@@ -32,7 +32,7 @@ REFUSED = {
     "rho above 1": (3, "rho=2.0: give a probability", ("--rho", "2")),
     "rho that is none": (2, "'abc' is neither a probability nor auto", ("--rho", "abc")),
     "one class": (3, "classes=1: give a whole number of at least 2", ("--classes", "1")),
-    "no clusters": (3, "n_clusters=0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),
+    "no clusters": (3, "--clusters 0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),
     "no records of anyone": (3, "--records-per-subject 0", ("--records-per-subject", "0")),
     "no time": (3, "seconds=0.0: give a finite number above 0", ("--seconds", "0")),
     "no such model": (2, "'forest' is not one of", ("--model", "forest")),

@@ -176,7 +176,7 @@ STORY = (
     ("backup", "m.expunge", "monday"),
     ("insert", "m.expunge", "others.csv"),
     ("receipts", "m.expunge", "-o", "r.json"),
-    ("scan", "m.expunge", "--id", "7"),
+    ("scan", "m.expunge", "--id", "12345678"),
     ("restore", "monday", "m.expunge"),
 )
 

@@ -81,9 +81,9 @@ def test_ids_that_are_texts(model, done, refused, tmp_path):
 
 def test_records_without_ids_are_named_by_their_number(model, done, refused):
     model(id="")
-    assert done(*UNLEARN, "--id", 0, "--json")["records"] == 59
-    refused(4, "ids: there is no record 60", *UNLEARN, "--id", 60)
-    refused(3, "ids: 'x' is no whole number of 64 bits", *UNLEARN, "--id", "x")
+    assert done(*UNLEARN, "--number", 0, "--json")["records"] == 59
+    refused(4, "ids: there is no record 60", *UNLEARN, "--number", 60)
+    refused(3, "--id: the schema has no column that names records. They are numbered from 0", *UNLEARN, "--id", 1)
     refused(3, "the schema has no column that names records", *REPLACE, "others.csv")
 
 
@@ -123,8 +123,8 @@ def test_a_model_made_in_python_takes_ids_but_no_tables(refused, done, tmp_path)
 
 
 UNKNOWN = {
-    "nobody": (3, "name records (--id, --ids-file) or people (--subject, --subjects-file)", ()),
-    "both": (3, "(--subject, --subjects-file), not both", ("--id", "1", "--subject", "S-0001")),
+    "nobody": (3, "--id: nobody is named; name records (--id, --ids-file), people", ()),
+    "both": (3, "--id: too much at once; name records", ("--id", "1", "--subject", "S-0001")),
     "people without a column": (
         3,
         "the schema has no column that names people; name records with --id",

@@ -21,7 +21,7 @@ def test_a_draft_warns_that_it_was_read_off_the_data(table, run):
     result = run(*SCHEMA)
     assert result.code == 0
     assert "schema.toml, drafted from 60 rows" in result.out
-    assert "Next: expunge fit people.csv --schema schema.toml" in flat(result.out)
+    assert "Next: confirm it, then expunge fit people.csv --schema schema.toml" in flat(result.out)
     said = flat(result.err)
     assert "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays" in said
     assert "set confirmed = true" in said

@@ -80,7 +80,10 @@ def test_a_messy_table_is_drafted_as_one_would(tmp_path):
     assert drafted.notes["sick?"] == "guessed: it is the last column; 2 values"
     assert drafted.notes["sex"] == "3 values; some are rare: they may tell on a person, so consider leaving them out"
     assert drafted.notes["day"] == "looks like dates; write them as 2026-11-15 to use them"
-    assert drafted.notes["weight"] == "looks like numbers with a comma; write them as 1234.5 to use them"
+    assert (
+        drafted.notes["weight"]
+        == "looks like numbers with a comma, a space or a sign; write them as 1234.5 to use them"
+    )
     assert drafted.notes["call sign"] == "nearly all values differ: looks like it names people"
     assert "missing" in drafted.notes["Größe [cm]"]
 
@@ -175,7 +178,9 @@ def test_ids_and_subjects_are_guessed_by_name_only_if_their_values_fit(tmp_path)
     assert drafted.remarks == ("no column names the records, so they will be numbered",)
     found, drafted = keys({"id": ["", *numbers[1:]], "patient": ["-", *twice[1:]]})
     assert found == [None, ("patient", "integer")]
-    assert drafted.notes["id"] == "named like an id: nothing to learn from"
+    assert drafted.notes["id"] == (
+        "named like an id: nothing to learn from; it cannot be the id, since values repeat or are missing"
+    )
     assert drafted.notes["patient"].endswith("; some are missing: such records are refused")
     shops = [f"shop{number % 7}" for number in range(100)]
     assert parts(keys({"shop_id": shops})[1])["shop_id"] == Categorical("shop_id", tuple(sorted(set(shops))))

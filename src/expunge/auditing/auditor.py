@@ -58,7 +58,7 @@ def audit(
     """Check everything about a stored model that can be checked.
 
     ``ids``, ``subjects`` and ``rows`` (features, as they were given to the model) are looked for in the model and in
-    every byte of its files; an erased one that is found is a problem. ``test`` is (X, y), for a score. ``public_key``
+    every byte of its files; give those who must not be there, since one that is found is a problem. ``test`` is (X, y), for a score. ``public_key``
     and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a deletion is rehearsed on a
     small problem with the model's own plan, and ``seed`` with which coins: a few seconds with 3,000. ``loss`` is the
     loss of a model that has one of its own.
@@ -201,9 +201,14 @@ def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
             for one in given
             if one.status == "left"
         ]
+        problems += [
+            f"The {ordinal(one.position)} {one.what} given is still in the model: unlearn it, or do not give it."
+            for one in given
+            if one.status == "live" and one.what != "row"
+        ]
         if problems:
             result = "problem"
-        elif counts["unclear"]:
+        elif counts["unclear"] or counts["live"]:
             result = "attention"
     return Check(
         "people", "Those who were erased are gone", result, finding,
@@ -215,7 +220,7 @@ def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
 
 _STATUSES = {
     "gone": "not in the model, nor in any byte of its files",
-    "live": "a record of the model (so its bytes are there, rightly)",
+    "live": "STILL IN THE MODEL (or, of rows, one just like it)",
     "left": "not in the model, but STILL IN ITS FILES",
     "unclear": "not in the model; such bytes are there, but may be a part of something that belongs there",
     "not searchable": "not in the index of records (bytes so common cannot be searched for)",

@@ -199,14 +199,14 @@ def _checks(audit: Audit) -> str:
 
 _WORDS = {
     "gone": ("passed", "not in the model, and no byte of it in the files"),
-    "live": ("measured", "a record of the model, and so in its files"),
+    "live": ("problem", "still in the model, and so in its files (of a row: one just like it)"),
     "left": ("problem", "not in the model, but still in the files"),
     "unclear": ("attention", "not in the model; such bytes are in the files, and may be a part of something else"),
     "not searchable": ("passed", "not in the index of records; bytes as common as these cannot be searched for"),
 }
 _BADGES = {
     "gone": "✓ Gone",
-    "live": "There",
+    "live": "Still there",
     "left": "✗ Left",
     "unclear": "! Unclear",
     "not searchable": "✓ Not there",

@@ -22,7 +22,9 @@ def plan(
     ] = "auto",
     model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
-    clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
+    clusters: Annotated[
+        int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")
+    ] = None,
     records_per_subject: Annotated[
         int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
     ] = 1,

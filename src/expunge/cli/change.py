@@ -37,6 +37,10 @@ def unlearn(
     ids_file: IdsFile = None,
     subject: Subjects = None,
     subjects_file: SubjectsFile = None,
+    number: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="A record's number, if no column names records: 0 is the first that was read."),
+    ] = None,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")
     ] = False,
@@ -59,12 +63,32 @@ def unlearn(
         from expunge.records import Delete
 
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
-        if (ids is None) == (subjects is None):
-            raise BadRecords("ids: name records (--id, --ids-file) or people (--subject, --subjects-file), not both.")
+        given = [one for one in (ids, subjects, number) if one is not None]
+        if len(given) != 1:
+            said = "nobody is named" if not given else "too much at once"
+            raise BadRecords(
+                f"--id: {said}; name records (--id, --ids-file), people (--subject, --subjects-file), or, where no "
+                "column names records, their numbers (--number)."
+            )
         with opened(model, wait=wait, sign_with=sign_with) as found:
+            _check_numbered(found, ids, number)
             missing = "ignore" if ignore_missing else "error"
-            named = Delete(keys_of(found, "id", ids), keys_of(found, "subject", subjects), missing)  # type: ignore[arg-type]
+            named = Delete(number or keys_of(found, "id", ids), keys_of(found, "subject", subjects), missing)  # type: ignore[arg-type]
             _serve(report, found, model, named, outcome, sign_with)
+
+
+def _check_numbered(model: Any, ids: list[str] | None, numbers: list[int] | None) -> None:
+    """Raise if records that have names are meant by numbers, or the other way round."""
+    schema = getattr(model, "schema_", None)
+    if schema is None:
+        return
+    if ids is not None and schema.id is None:
+        raise BadRecords(
+            "--id: the schema has no column that names records. They are numbered from 0 in the order in which they "
+            "were read: name them by --number, or people by --subject, if you know that you mean these."
+        )
+    if numbers is not None and schema.id is not None:
+        raise BadRecords(f"--number: records are named by the column {schema.id.name!r}; name them by --id.")
 
 
 def insert(
@@ -235,6 +259,11 @@ def _acknowledge(report: Report, model: Any, request: Any, before: set[str]) -> 
         report.say(f"There was nothing to do; {model.n_records_:,} records.")
         return
     show_receipts(report, "Done, and on disk", receipts)
+    absent = 0 if request.ids is None or kind == "insert" else len(set(request.ids.tolist())) - receipts[-1]["removed"]
+    if absent:
+        report.note(f"{absent:,} of those named were not there, and were passed over.")
+    elif kind == "delete" and not receipts[-1]["removed"]:
+        report.note("none of those named was there: nothing was erased.")
     report.say(f"{model.n_records_:,} records are in the model now.")
 
 

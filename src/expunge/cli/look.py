@@ -30,7 +30,7 @@ from expunge.errors import BadPlan, BadRecords
 from expunge.wording import percent, size
 
 _STATUSES = {
-    "live": "a record of the model, so its bytes are there",
+    "live": "IN THE MODEL, and so in its files (of a row: one like it)",
     "gone": "not in the model, and no byte of it in its files",
     "left": "NOT in the model, but its BYTES ARE LEFT in the files",
     "unclear": "not in the model; such bytes are part of something else that is",
@@ -65,6 +65,8 @@ def info(model: Store, json: Json = False) -> None:
                 }  # fmt: skip
         report.data = said
         report.facts(str(model), _plain(said))
+        report.say("The hash of the last receipt, to be noted elsewhere (receipts --noted):")
+        report.say(said["head"])
 
 
 def _plain(said: dict[str, Any]) -> dict[str, object]:
@@ -86,8 +88,7 @@ def _plain(said: dict[str, Any]) -> dict[str, object]:
         schema = said["schema"]
         facts["schema"] = "confirmed as public" if schema["confirmed"] else "drafted from data, NOT confirmed as public"
         facts |= {role: schema[role] for role in ("target", "id", "subject") if schema[role]}
-    facts |= {"size": size(said["bytes"]), "receipts": f"{said['receipts']:,}", "head of receipts": said["head"]}
-    return facts
+    return {**facts, "size": size(said["bytes"]), "receipts": f"{said['receipts']:,}"}
 
 
 def receipts(
@@ -138,6 +139,8 @@ def receipts(
             with written(output) as file:
                 json_.dump(chosen, file, indent=1)
         _show_chain(report, chosen, checked, output)
+        if not report.data["receipts"] and (ids is not None or subjects is not None):
+            report.say("No receipt names any of those given. (One who was erased as a subject is not named by ids.)")
         if not checked.ok:
             report.finish()
             raise typer.Exit(FOUND)
@@ -152,8 +155,8 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
     if found and checked.ok:
         show_receipts(report, f"the last {SHOWN}" if len(found) > SHOWN else "", found[-SHOWN:])
     report.say(
-        f"{checked.count:,} receipts, {checked.signed:,} of them signed: "
-        + ("none was altered, put in or taken out." if checked.ok else "NOT as they were written."),
+        f"{checked.count:,} receipts in all, {checked.signed:,} of them signed: "
+        + ("an unbroken chain." if checked.ok else "NOT all is well:"),
         "" if checked.ok else "bold red",
     )
     for problem in checked.problems:
@@ -213,9 +216,9 @@ def scan(
 ) -> None:
     """Look for people in every byte of a model's files.
 
-    Of those who are in the model the bytes are there, of course; of those who
-    were erased none may be. Short numbers cannot be looked for, since such
-    bytes are everywhere; give the rows themselves, as --rows people.csv.
+    It exits with 1 if anyone is found: in the model, or, of one who is not, in
+    bytes that are left. Short numbers cannot be looked for, since such bytes
+    are everywhere; give the rows themselves, as --rows people.csv.
     """
     with reporting(json) as report:
         from expunge.auditing.people import look_for
@@ -233,9 +236,9 @@ def scan(
                 table = EncodedTables(schema_of(found, model), rows, on_error=on_error, target=False, keys=()).all().X
             with progress_bars(False if quiet or json else None) as show:
                 searched = look_for(found, model, show, rows=table, **named)
-        left = [one for one in searched if one.status == "left"]
+        left = [one for one in searched if one.status in ("left", "live")]
         report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
-        shown = (left + [one for one in searched if one.status != "left"])[:SHOWN]
+        shown = (left + [one for one in searched if one not in left])[:SHOWN]
         report.table(
             f"{len(searched):,} looked for in the files of {model}",
             ("looked for", "found"),
@@ -244,6 +247,6 @@ def scan(
         if len(searched) > len(shown):
             report.say(f"... and {len(searched) - len(shown):,} more; --json lists all.")
         if left:
-            report.say(f"{len(left):,} that are not in the model have left bytes in its files.", "bold red")
+            report.say(f"{len(left):,} were found.", "bold red")
             report.finish()
             raise typer.Exit(FOUND)

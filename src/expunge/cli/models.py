@@ -32,7 +32,7 @@ def new_model(
     schema: Schema | None = None,
     *,
     rho: Any = "auto",
-    clusters: int = 8,
+    clusters: int | None = None,
     alpha: float | None = None,
     records_per_subject: int = 1,
     expected_records: int | None = None,
@@ -44,13 +44,15 @@ def new_model(
     if schema is not None:
         _check_target(kind, target)
     common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
+    if clusters is not None and kind is not Kind.kmeans:
+        raise BadPlan(f"--clusters: {kind} has none; leave it out, or give --model kmeans.")
     if kind is Kind.ridge:
         bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
         return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
     if kind is Kind.kmeans:
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
-        return expunge.KMeans(clusters, rho=rho, radius=1.0, **common)
+        return expunge.KMeans(8 if clusters is None else clusters, rho=rho, radius=1.0, **common)
     common |= {"rho": rho, **_given(alpha=alpha)}
     if kind in CLASSIFIERS:
         made = expunge.LogisticRegression if kind is Kind.logistic else expunge.LinearSVC

@@ -47,6 +47,14 @@ def code_of(error: BaseException) -> int:
     return BUG
 
 
+class _Console(Console):
+    """Prints, and leaves it to others if nobody reads."""
+
+    def on_broken_pipe(self) -> None:
+        """Do nothing but say so."""
+        raise BrokenPipeError
+
+
 class Report:
     """What a command has to say: sentences and tables go to the terminal, or ``data`` as JSON."""
 
@@ -55,8 +63,8 @@ class Report:
         self.data: dict[str, Any] = {}
         self.notes: list[str] = []
         self.interrupted = "interrupted; what was acknowledged before is done, nothing else was begun."
-        self.console = Console(highlight=False, markup=False, emoji=False, quiet=as_json)
-        self.aside = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
+        self.console = _Console(highlight=False, markup=False, emoji=False, quiet=as_json)
+        self.aside = _Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence."""
@@ -119,7 +127,14 @@ def at_the_prompt(text: str) -> str:
 _COMMANDS = {
     "replan(expected_records=...)": "`expunge replan --expected-records`",
     "replan()": "`expunge replan`",
+    "write one with model.save(path)": "`expunge fit` makes one",
     "save()": "`expunge fit`",
+    "open it with read_only=True": "commands that only look may still work",
+    "give a longer wait= when opening": "give a longer --wait",
+    "(use subject= to group records)": '(to group records, declare a column with kind = "subject")',
+    "n_samples=": "records: ",
+    "n_clusters=": "--clusters ",
+    'with on_error="skip" (--on-error skip)': "with --on-error skip",
     "what export_receipts() gave last": "as --receipts what `expunge receipts -o` wrote last",
     "make one with make_signing_key": "make one with `expunge keygen`",
     "make_signing_key makes": "`expunge keygen` makes",

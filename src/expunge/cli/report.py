@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,13 @@ from expunge.cli.options import (
     check_output,
 )
 from expunge.cli.output import FOUND, reporting
+
+
+def _verdict(checked: Any) -> str:
+    if not checked.ok:
+        return "PROBLEMS WERE FOUND"
+    attention = len(checked.with_result("attention"))
+    return "nothing wrong was found" + (f", {attention} need attention" if attention else "")
 
 
 def audit(
@@ -68,7 +75,7 @@ def audit(
             with opened(model, read_only=True) as found:
                 named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
                 if test:
-                    target = has_target(found)
+                    target: Any = has_target(found) and "as it is"
                     tables = EncodedTables(schema_of(found, model), test, on_error=on_error, target=target, keys=())
                     block = tables.all()
                     records = (block.X.astype(float), block.y)
@@ -79,7 +86,7 @@ def audit(
         write_report(checked, path)
         report.data = {**checked.to_dict(), "report": str(path)}
         report.table(
-            f"{model}: {'nothing wrong was found' if checked.ok else 'PROBLEMS WERE FOUND'}",
+            f"{model}: {_verdict(checked)}",
             ("check", "result", "finding"),
             [(one.name, one.result, one.finding) for one in checked.checks],
         )

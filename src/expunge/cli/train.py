@@ -81,7 +81,9 @@ def schema(
             f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
         )
         wants = "" if found.target else " --model kmeans"
-        report.say(f"Next: expunge fit {data[0]} --schema {output}{wants} -o model.expunge")
+        wants += " --records-per-subject N" if found.subject else ""
+        wants += " --on-error skip" if drafted.broken.count else ""
+        report.say(f"Next: confirm it, then expunge fit {data[0]} --schema {output}{wants} -o model.expunge")
 
 
 def _declared(part: Any) -> str:
@@ -102,7 +104,9 @@ def fit(
     ),
     model: Annotated[
         Kind | None,
-        typer.Option(metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers."),
+        typer.Option(
+            metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers, else kmeans."
+        ),
     ] = None,
     rho: Annotated[
         Any,
@@ -113,7 +117,9 @@ def fit(
         ),
     ] = "auto",
     test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")] = None,
-    clusters: Annotated[int, typer.Option(metavar="K", help="How many clusters k-means finds.")] = 8,
+    clusters: Annotated[
+        int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")
+    ] = None,
     alpha: Annotated[
         float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")
     ] = None,
@@ -151,10 +157,10 @@ def fit(
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
         tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
-        held_out = EncodedTables(declared, test, on_error=on_error, target=supervised, keys=()) if test else None
+        scored: Any = supervised and "as it is"
+        held_out = EncodedTables(declared, test, on_error=on_error, target=scored, keys=()) if test else None
         others = held_out.all() if held_out else None  # what is wrong with it is better said before the fit
-        if not declared.confirmed:
-            report.note(UNCONFIRMED)
+        _note_choices(report, declared, kind if model is None else None, tables)
         began = time.perf_counter()
         with progress_bars(_bars(quiet, json)) as show, _whole_or_not(report, output):
             clock = Clock(show)
@@ -166,7 +172,7 @@ def fit(
             if held_out is not None and others is not None:
                 report.data["test"] = show_scores(report, "On held-out records", fitted, others)
                 report_counts(report, held_out, "test_data")
-        what = "--id ID" if declared.subject is None else "--subject NAME"
+        what = "--subject NAME" if declared.subject else "--id ID" if declared.id else "--number N"
         if supervised:
             report.say(f"Next: expunge evaluate {output} test.csv; expunge unlearn {output} {what}")
         else:
@@ -182,6 +188,26 @@ def _whole_or_not(report: Report, output: Path) -> Iterator[None]:
         if output.exists():
             report.interrupted = f"interrupted; but {output} is whole: only the summary is lacking."
         raise
+
+
+def _note_choices(report: Report, declared: Any, chosen: Kind | None, tables: Any) -> None:
+    """Say what was chosen without having been asked for."""
+    if not declared.confirmed:
+        report.note(UNCONFIRMED)
+    if chosen is Kind.kmeans:
+        report.note("the schema has no target, so this fits k-means; say so with --model kmeans, or declare a target.")
+    if declared.id is None:
+        report.note(
+            "no column names the records, so they are numbered 0, 1, 2, … as they come (skipped ones are not counted). "
+            "`expunge unlearn --number 0` erases the first."
+        )
+    if len(tables.tables) > 1:
+        report.note("reading " + ", ".join(str(table.path) for table in tables.tables) + ".")
+    known = {*declared.named, *declared.ignored}
+    strange = [name for name in tables.tables[0].names if name not in known]
+    if strange:
+        listed = ", ".join(strange[:8]) + (f" and {len(strange) - 8} more" if len(strange) > 8 else "")
+        report.note(f"columns that the schema does not mention are left out: {listed}.")
 
 
 class Clock:
@@ -263,9 +289,11 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
         {
             "records": f"{model.n_records_:,}",
             "features": f"{model.n_features_in_:,}",
-            "fitted in": f"{duration(seconds)}, of which training {duration(training)}",
-            "a deletion replays": f"with probability {percent(rho)} at worst, {percent(typical)} typically",
-            "a deletion takes": f"about {duration(cost)}, replays included",
+            "fitted in": duration(seconds) + (f", of which training {duration(training)}" if rho else ""),
+            "a deletion replays": f"with probability {percent(rho)} at worst, {percent(typical)} typically"
+            if rho
+            else "never",
+            "a deletion takes": f"about {duration(cost)}" + (", replays included" if rho else ""),
             "noise": "none" if sigma == 0.0 else f"σ = {sigma:.3g}",
             "size": size(bytes_),
         },

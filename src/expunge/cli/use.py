@@ -15,6 +15,7 @@ from expunge.cli.models import has_target, opened, schema_of
 from expunge.cli.options import Json, OnErrorOption, Store, Tables, check_output, written
 from expunge.cli.output import reporting
 from expunge.cli.train import report_counts
+from expunge.errors import BadPlan
 
 
 def predict(
@@ -38,11 +39,11 @@ def predict(
         from expunge.schema import EncodedTables
 
         if json and output is None:
-            from expunge.errors import BadPlan
-
             raise BadPlan("--json: predictions and JSON cannot both go to standard output; give -o FILE.")
         if output is not None:
             check_output(output, force)
+            if any(one.exists() and output.exists() and one.samefile(output) for one in [model, *data]):
+                raise BadPlan(f"{output}: is read from; write to another file.")
         with opened(model, read_only=True) as found, _printed() if output is None else written(output) as file:
             tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=False, keys=())
             key = tables.schema.id
@@ -85,6 +86,8 @@ def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json:
         from expunge.schema import EncodedTables
 
         with opened(model, read_only=True) as found:
-            tables = EncodedTables(schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=())
+            tables = EncodedTables(
+                schema_of(found, model), data, on_error=on_error, target=has_target(found) and "as it is", keys=()
+            )
             report.data = show_scores(report, f"{model} on {', '.join(map(str, data))}", found, tables.all())
         report_counts(report, tables)

@@ -44,7 +44,7 @@ NEARLY_ALL = 0.7
 """If so many values are different, short ones look like names."""
 
 _FOREIGN_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b")
-_COMMA_NUMBER = re.compile(r"[+-]?\d[\d.]*(,\d+)?")
+_AMOUNT = re.compile(r"[€$£¥]? *[+-]?\d[\d.,' ]*(€|\$|£|¥|%|EUR|USD|GBP|CHF)?")
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,8 @@ def _feature(name: str, profile: Profile) -> tuple[Feature | None, str]:
         return None, "named like what tells who someone is"
     if (names_a_thing(name) or names_people(name)) and not _is_amount(profile):
         if profile.distinct > profile.present / 2:
-            return None, "named like an id: nothing to learn from"
+            taken = "; it cannot be the id, since values repeat or are missing" * (not _tells_apart(profile))
+            return None, f"named like an id: nothing to learn from{taken}"
         return _category(name, profile)
     if profile.dates >= MOSTLY * profile.present:
         return _date(name, profile)
@@ -322,9 +323,13 @@ def _unusual(profile: Profile) -> str:
         return "e-mail addresses"
     if most(_FOREIGN_DATE.match):
         return "looks like dates; write them as 2026-11-15 to use them"
-    if most(_COMMA_NUMBER.fullmatch) and any("," in text for text in profile.kept):
-        return "looks like numbers with a comma; write them as 1234.5 to use them"
+    if most(_AMOUNT.fullmatch) and profile.numbers < profile.present and any(map(_is_dressed, profile.kept)):
+        return "looks like numbers with a comma, a space or a sign; write them as 1234.5 to use them"
     return ""
+
+
+def _is_dressed(text: str) -> bool:
+    return not text.replace(".", "", 1).isdigit() and any(letter in text for letter in ",'€$£¥% ")
 
 
 # What is said

@@ -23,6 +23,7 @@ SHARE = 1.0 - 2.0**-20
 
 Roles = tuple[Literal["id", "subject"], ...]
 ROLES: Roles = ("id", "subject")
+Targets = bool | Literal["as it is"]
 
 
 class Encoded(NamedTuple):
@@ -59,15 +60,17 @@ class Counts:
 class Encoder:
     """Encodes tables by a schema, and counts what it noticed.
 
-    ``target`` says whether the target is read, ``keys`` whether ids and subjects are. With ``broken`` set to skip,
+    ``target`` says whether the target is read (and with "as it is", left so if it is beyond its range, to score a
+    model), ``keys`` whether ids and subjects are. With ``broken`` set to skip,
     records whose values do not fit are left out.
     """
 
-    def __init__(self, schema: Schema, broken: Broken, *, target: bool = True, keys: Roles = ROLES) -> None:
+    def __init__(self, schema: Schema, broken: Broken, *, target: Targets = True, keys: Roles = ROLES) -> None:
         self.schema = schema
         self.broken = broken
         self.counts = Counts()
         self._target = schema.target if target else None
+        self._clip = target is True
         self._id = schema.id if "id" in keys else None
         self._subject = schema.subject if "subject" in keys else None
         self._share = SHARE / math.sqrt(len(schema.features))
@@ -137,7 +140,7 @@ class Encoder:
         if isinstance(target, Amount):
             values, missing = _numbers(work, target.name)
             work.refuse(target.name, missing, "missing")
-            return work.clip(target.name, values, target.low, target.high, ~missing)
+            return work.clip(target.name, values, target.low, target.high, ~missing) if self._clip else values
         place = {str(value): position for position, value in enumerate(target.values)}
         whole = isinstance(target.values[0], int)
         codes, missing = _codes(
@@ -156,7 +159,7 @@ class EncodedTables:
     """
 
     def __init__(
-        self, schema: Schema, paths: Any, *, on_error: OnError = "stop", target: bool = True, keys: Roles = ROLES
+        self, schema: Schema, paths: Any, *, on_error: OnError = "stop", target: Targets = True, keys: Roles = ROLES
     ) -> None:
         self.schema = schema
         self.broken = Broken(on_error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Broken:
     """How many there were."""
     first: list[tuple[Path, int, str]] = field(default_factory=list)
     """The file, line and reason of the first few."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """How many there were for each reason."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("stop", "skip"):
@@ -68,6 +71,7 @@ class Broken:
     def add(self, file: Path, line: int, reason: str) -> None:
         """Note a record that cannot be read. A reason should not quote the record: it may be shown or kept."""
         self.count += 1
+        self.reasons[reason] += 1
         if len(self.first) < _SHOWN:
             self.first.append((file, int(line), reason))
 
@@ -87,6 +91,10 @@ class Broken:
             parts.append(f"{'' if file == before else f'{file}: '}{word} {', '.join(places)} ({reason})")
             before = file
         more = self.count - len(self.first)
+        if more > 0 and self.on_error == "skip":
+            most = [f"{count:,} × {reason}" for reason, count in self.reasons.most_common(_SHOWN)]
+            others = len(self.reasons) - len(most)
+            return "; ".join([*most, *([f"{others} reasons more"] if others else [])]) + f"; the first: {parts[0]}"
         return ", ".join(parts) + f", and {'at least ' * (self.on_error == 'stop')}{more} more" * (more > 0)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
+_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas names a column with the numbers of rows."""
+
+
 class _Parquet(Table):
     """A Parquet file, opened."""
 
@@ -69,6 +74,7 @@ class _Parquet(Table):
 
         with ParquetFile(path) as file:
             fields, total = list(file.schema_arrow), file.metadata.num_rows
+        fields = [field for field in fields if not _INDEX.fullmatch(field.name)]
         check_names(path, [field.name for field in fields])
         nested = [field.name for field in fields if arrow().types.is_nested(field.type)]
         super().__init__(path, [field.name for field in fields if field.name not in nested], nested, total)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,9 @@ def _column(name: str, declared: Mapping[str, Any]) -> tuple[str, Any]:
     allowed = {one.name: one for one in fields(made) if one.name != "name"}
     for field in given:
         if field not in allowed:
-            raise BadPlan(f"columns.{name}: {field}: here are {', '.join(['kind', *allowed])}; take it out.")
+            meant = [f"did you mean {near}?" for near in get_close_matches(field, allowed, 1)]
+            listed = ", ".join(["kind", *allowed])
+            raise BadPlan(f"columns.{name}: {field}: {' '.join(meant) or 'take it out'}; here are {listed}.")
     for field, one in allowed.items():
         if one.default is NO_DEFAULT and field not in given:
             lacking = "values = [...], or low and high," if made is Amount and not given else field
