@@ -58,10 +58,10 @@ def audit(
     """Check everything about a stored model that can be checked.
 
     ``ids``, ``subjects`` and ``rows`` (features, as they were given to the model) are looked for in the model and in
-    every byte of its files; give those who must not be there, since one that is found is a problem. ``test`` is (X, y), for a score. ``public_key``
-    and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a deletion is rehearsed on a
-    small problem with the model's own plan, and ``seed`` with which coins: a few seconds with 3,000. ``loss`` is the
-    loss of a model that has one of its own.
+    every byte of its files: give those who must not be there, since one that is found is a problem. ``test`` is (X, y),
+    for a score. ``public_key`` and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a
+    deletion is rehearsed on a small problem with the model's own plan, and ``seed`` with which coins: a few seconds
+    with 3,000. ``loss`` is the loss of a model that has one of its own.
 
     The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
     whoever opens the model for writing. While it is verified, who wants to write waits. What is damaged is
