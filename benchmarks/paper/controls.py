@@ -44,7 +44,7 @@ class Control:
     case: Case
     patches: dict[str, Any]
     serve: Serve = serve_and_commit
-    runs: int = 8_000
+    runs: int = 4_000
     """How many runs, in a test, show it for certain."""
 
     @contextmanager

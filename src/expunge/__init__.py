@@ -65,7 +65,10 @@ _HOMES = {
     "schedules": "Arrival Everyone Scattered Shuffled",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = {*_HOMES, "accounting", "checks", "errors", "losses", "preprocessing", "requests", "schema", "store"}
+_MODULES = {
+    *_HOMES, "accounting", "auditing", "checks", "errors", "forecast", "losses", "preprocessing", "requests", "schema",
+    "store",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

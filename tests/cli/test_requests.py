@@ -282,3 +282,12 @@ def test_a_second_writer_is_told_to_try_again(model, run, monkeypatch):
         assert (result.out, "others have been writing for 0.1 s" in flat(result.err)) == ("", True)
     assert told[4].data["error"]["kind"] == "BusyStore"
     assert ids_in(path) == set(range(1, 61)) - {7}
+
+
+def test_a_correction_does_not_give_a_record_to_someone_else(model, done, refused, tmp_path):
+    model(subject=True)
+    mine, other = people(1)[0], people(4)[3]
+    write_csv(tmp_path / "same.csv", [mine])
+    assert done(*REPLACE, "same.csv", "--json")["records"] == 60
+    write_csv(tmp_path / "moved.csv", [{**mine, "who": other["who"]}])
+    refused(3, ["column 'who': record 1 is another subject's", "insert it anew"], *REPLACE, "moved.csv")

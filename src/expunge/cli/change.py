@@ -139,6 +139,7 @@ def replace(
                     "ids: the schema has no column that names records, so that none can be told from another; unlearn "
                     "it by its number, and insert the corrected one."
                 )
+            _check_owners(found, block)
             missing = "ignore" if ignore_missing else "error"
             _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, sign_with)  # type: ignore[arg-type]
 
@@ -202,6 +203,19 @@ def keys_of(model: Any, role: str, given: list[str] | None) -> Any:
     return parse_keys(Key(role, "integer" if held.dtype.kind in "iu" else "text"), given)
 
 
+def _check_owners(model: Any, block: Any) -> None:
+    """Raise if a correction says that a record is someone else's: that would have to be moved to another place."""
+    if block.subjects is None:
+        return
+    for one, subject in zip(block.ids, block.subjects, strict=True):
+        owned = model._records.ids_of([subject], "ignore")
+        if one not in owned and one in model.ids_:
+            raise BadRecords(
+                f"column {model.schema_.subject.name!r}: record {one.item()!r} is another subject's; unlearn it, and "
+                "insert it anew."
+            )
+
+
 def _encoded(report: Report, model: Any, path: Path, data: list[Path], on_error: Any) -> tuple[tuple[Any, ...], Any]:
     """Return the columns of the records of some tables, and all that is known of them."""
     import numpy as np
@@ -220,12 +234,14 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     before = {receipt["request"] for receipt in model.export_receipts()["receipts"]}
     prepared = model.prepare_request(request)
     outcome = None
+    nothing_begun, report.interrupted = report.interrupted, "interrupted; `expunge verify` tells whether it was begun."
     try:
         outcome = model.serve_request(prepared)
         _acknowledge(report, model, prepared, before)
         report.interrupted = "interrupted; but the request is done: `expunge receipts` lists its receipt."
     except KeyboardInterrupt:
         if not model.has_begun(prepared):
+            report.interrupted = nothing_begun
             raise
         report.note(
             "Ctrl-C came when the request had begun, so it is being finished: to stop between the coin and the deed "
@@ -236,12 +252,19 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
             with opened(path, sign_with=sign_with) as again:
                 _acknowledge(report, again, prepared, before)
         except KeyboardInterrupt:
-            report.fail(INTERRUPTED, "interrupted again; the next command that opens the file finishes it.", "Ctrl-C")
+            report.fail(
+                INTERRUPTED,
+                "interrupted again; the next command that may write, such as `expunge verify`, finishes it.",
+                "Ctrl-C",
+            )
         report.finish()
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if not getattr(error, "refused", False) and model.has_begun(prepared):
-            report.note("the request had begun: the next command that opens the file finishes it, so do not repeat it.")
+            report.note(
+                "the request had begun: the next command that may write, such as `expunge verify`, finishes it: do not "
+                "repeat it."
+            )
         raise
     if show_outcome:
         _show_outcome(report, outcome)

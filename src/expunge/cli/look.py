@@ -124,6 +124,10 @@ def receipts(
             check_output(output, force)
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         exported = model.suffix.lower() == ".json"
+        if output is not None and (ids is not None or subjects is not None):
+            raise BadPlan(
+                "-o: receipts are exported all together, since a part cannot be checked; leave out the names."
+            )
         if exported and (ids is not None or subjects is not None):
             raise BadRecords("--id: exported receipts name people by digests only; ask the model's own file.")
         if exported:
@@ -179,15 +183,20 @@ def verify(
     iterates, and that the noise is such as the plan says.
     """
     with reporting(json) as report:
+        from expunge.auditing.integrity import coarsely
+
         if not 0.0 <= tolerance < 1.0:
             raise BadPlan(f"--tolerance {tolerance}: give a number from 0 to below 1, such as 1e-9.")
         with opened(model, wait=wait) as found:
             checked = found.verify(tolerance=tolerance)
+        noise_p = (
+            None if checked.noise_p_value is None else coarsely(checked.noise_p_value)
+        )  # more digits tell the state
         report.data = {
             "ok": checked.ok, "problems": list(checked.problems), "records": checked.records, "steps": checked.steps,
-            "noise_p_value": checked.noise_p_value,
+            "noise_p_value": noise_p,
         }  # fmt: skip
-        noise = "" if checked.noise_p_value is None else f" The noise is plausible (p = {checked.noise_p_value:.2g})."
+        noise = "" if noise_p is None else f" The noise is plausible (p = {noise_p:g})."
         how = f"within {tolerance:g}" if tolerance else "bit for bit"
         if checked.ok:
             report.say(
@@ -238,7 +247,7 @@ def scan(
                 searched = look_for(found, model, show, rows=table, **named)
         left = [one for one in searched if one.status in ("left", "live")]
         report.data = {"ok": not left, "searched": [asdict(one) for one in searched]}
-        shown = (left + [one for one in searched if one not in left])[:SHOWN]
+        shown = (left + [one for one in searched if one.status not in ("left", "live")])[:SHOWN]
         report.table(
             f"{len(searched):,} looked for in the files of {model}",
             ("looked for", "found"),

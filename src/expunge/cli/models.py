@@ -47,6 +47,8 @@ def new_model(
     if clusters is not None and kind is not Kind.kmeans:
         raise BadPlan(f"--clusters: {kind} has none; leave it out, or give --model kmeans.")
     if kind is Kind.ridge:
+        if rho != "auto":
+            raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
         bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
         return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
     if kind is Kind.kmeans:

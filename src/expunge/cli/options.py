@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,13 +69,13 @@ def rho_or_auto(text: str) -> float | str:
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
     """Give a file that gets its name when all of it is written."""
-    new = path.with_name(path.name + ".new")
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}-", dir=path.parent)
     try:
-        with open(new, "w", encoding="utf-8", newline="") as file:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
             yield file
-        os.replace(new, path)
+        os.replace(name, path)
     finally:
-        new.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
 
 
 def check_output(path: Path, force: bool | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -42,7 +43,7 @@ def code_of(error: BaseException) -> int:
             return BUSY
         case errors.StoreError():
             return STORE
-        case errors.ExpungeError() | ValueError() | OSError():
+        case errors.ExpungeError() | ValueError() | OSError() | MemoryError():
             return INPUT
     return BUG
 
@@ -51,8 +52,9 @@ class _Console(Console):
     """Prints, and leaves it to others if nobody reads."""
 
     def on_broken_pipe(self) -> None:
-        """Do nothing but say so."""
-        raise BrokenPipeError
+        """Say no more; the command goes on, and exits as it would."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if self.stderr else sys.stdout).fileno())
 
 
 class Report:
@@ -68,13 +70,13 @@ class Report:
 
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence."""
-        self.console.print(Text(text, style))
+        self.console.print(Text(_shown(text), style))
 
     def note(self, text: str) -> None:
         """Print what the user should know besides, apart from the result."""
         text = at_the_prompt(text)
         self.notes.append(text)
-        self.aside.print(Text.assemble(("Note: ", "bold yellow"), text))
+        self.aside.print(Text.assemble(("Note: ", "bold yellow"), _shown(text)))
 
     def facts(self, title: str, facts: Mapping[str, object]) -> None:
         """Print names and values."""
@@ -82,7 +84,7 @@ class Report:
         table.add_column(style="dim", overflow="fold")
         table.add_column(overflow="fold")
         for name, value in facts.items():
-            table.add_row(Text(name), Text(str(value)))
+            table.add_row(Text(_shown(name)), Text(_shown(value)))
         self.console.print(table)
 
     def table(self, title: str, names: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
@@ -91,7 +93,7 @@ class Report:
         for name in names:
             table.add_column(name, justify="right" if name in right.split() else "left", overflow="fold")
         for row in rows:
-            table.add_row(*[Text(str(value)) for value in row])
+            table.add_row(*[Text(_shown(value)) for value in row])
         self.console.print(table)
 
     def finish(self) -> None:
@@ -101,7 +103,7 @@ class Report:
 
     def fail(self, code: int, message: str, kind: str) -> NoReturn:
         """Print an error, and exit."""
-        message = at_the_prompt(message).replace(os.path.join(os.getcwd(), ""), "")  # as the user has named files
+        message = _as_named(at_the_prompt(message))
         self.tell(code, message, kind)
         raise typer.Exit(code)
 
@@ -110,7 +112,18 @@ class Report:
         if self.as_json:
             print_json({"error": {"kind": kind, "message": message, "exit_code": code}, "notes": self.notes})
         else:
-            self.aside.print(Text.assemble(("Error: ", "bold red"), message))
+            self.aside.print(Text.assemble(("Error: ", "bold red"), _shown(message)))
+
+
+def _as_named(text: str) -> str:
+    """Return a message with files of this folder as the user has named them."""
+    here = os.path.join(os.getcwd(), "")
+    return text if here == os.sep else re.sub(rf"(?<![\w.~/-]){re.escape(here)}", "", text)
+
+
+def _shown(value: object) -> str:
+    """Return a text without what would steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in str(value))
 
 
 def at_the_prompt(text: str) -> str:

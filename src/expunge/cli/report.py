@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from expunge.cli.options import (
     check_output,
 )
 from expunge.cli.output import FOUND, reporting
+from expunge.errors import CorruptStore
 
 
 def _verdict(checked: Any) -> str:
@@ -72,11 +74,13 @@ def audit(
         records = None
         named = {}
         if test or ids is not None or subjects is not None:
-            with opened(model, read_only=True) as found:
+            with suppress(CorruptStore), opened(model, read_only=True) as found:  # which the report says, then
                 named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
                 if test:
-                    target: Any = has_target(found) and "as it is"
-                    tables = EncodedTables(schema_of(found, model), test, on_error=on_error, target=target, keys=())
+                    target = has_target(found)
+                    tables = EncodedTables(
+                        schema_of(found, model), test, on_error=on_error, target=target, keys=(), clip=False
+                    )
                     block = tables.all()
                     records = (block.X.astype(float), block.y)
         checked = audited(

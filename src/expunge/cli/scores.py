@@ -23,7 +23,10 @@ _KEYS = {
 def show_scores(report: Report, title: str, model: Any, block: Encoded) -> dict[str, Any]:
     """Print a model's scores on some records, and return them."""
     found = score_on(model, (block.X.astype(np.float64), block.y))
-    said: dict[str, Any] = {"records": found.records, **{_KEYS[name]: value for name, value in found.values}}
+    said: dict[str, Any] = {
+        "records": found.records,
+        **{_KEYS[name]: float(f"{value:.4g}") for name, value in found.values},
+    }
     facts = {"records": f"{found.records:,}"}
     for name, value in found.values:
         facts[name] = percent(value) if name.startswith("accuracy") else f"{value:.4g}"

@@ -41,8 +41,7 @@ def demo(
         if people < FEWEST:
             raise BadPlan(f"--people: {people:,} are too few to show anything; give at least {FEWEST:,}.")
         began = time.perf_counter()
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_old(folder)
+        _make_room(folder)
         _patients(report, folder)
         _people(report, folder, people)
         _prompt(report, ["audit", f"{folder}/people.expunge", "-o", f"{folder}/report.html"])
@@ -52,10 +51,15 @@ def demo(
         report.say(f"That took {duration(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove what an earlier demo has left."""
+def _make_room(folder: Path) -> None:
+    """Make a folder of the demo's own, and remove what an earlier demo has left there."""
     from expunge.store.file import ENDINGS, beside
 
+    mark = folder / ".expunge-demo"
+    if folder.is_dir() and any(folder.iterdir()) and not mark.exists():
+        raise BadPlan(f"--folder: {folder} has files that are not the demo's; give an empty or a new one.")
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
     for name in FILES:
         for ending in ("", "-key", *ENDINGS):
             beside(folder / name, ending).unlink(missing_ok=True)

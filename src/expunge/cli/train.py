@@ -157,8 +157,8 @@ def fit(
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
         tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
-        scored: Any = supervised and "as it is"
-        held_out = EncodedTables(declared, test, on_error=on_error, target=scored, keys=()) if test else None
+        how: dict[str, Any] = {"on_error": on_error, "target": supervised}
+        held_out = EncodedTables(declared, test, **how, keys=(), clip=False) if test else None
         others = held_out.all() if held_out else None  # what is wrong with it is better said before the fit
         _note_choices(report, declared, kind if model is None else None, tables)
         began = time.perf_counter()
@@ -273,7 +273,7 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
     ids = model.ids_
     some = np.random.default_rng().choice(ids, min(SAMPLE, len(ids)), replace=False)
     began = time.perf_counter()
-    typical = float(model.replay_probability(some).mean())
+    typical = float(f"{model.replay_probability(some).mean():.2g}")  # more digits would tell the state
     look = (time.perf_counter() - began) / len(some)
     kept = look + SYNCS * _sync_seconds(path.parent)
     cost = kept + typical * training / 2.0

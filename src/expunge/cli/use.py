@@ -87,7 +87,7 @@ def evaluate(model: Store, data: Tables, on_error: OnErrorOption = "stop", json:
 
         with opened(model, read_only=True) as found:
             tables = EncodedTables(
-                schema_of(found, model), data, on_error=on_error, target=has_target(found) and "as it is", keys=()
+                schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=(), clip=False
             )
             report.data = show_scores(report, f"{model} on {', '.join(map(str, data))}", found, tables.all())
         report_counts(report, tables)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
@@ -21,9 +21,12 @@ SHARE = 1.0 - 2.0**-20
 """Rows are kept this much shorter than 1, so that none is longer when rounded to 32 bits."""
 
 
+LONGEST_KEY = 1_000
+"""How many letters an id or a subject may have."""
+MOST_NUMBERS = 2**25
+"""How many numbers are encoded at once."""
 Roles = tuple[Literal["id", "subject"], ...]
 ROLES: Roles = ("id", "subject")
-Targets = bool | Literal["as it is"]
 
 
 class Encoded(NamedTuple):
@@ -60,17 +63,19 @@ class Counts:
 class Encoder:
     """Encodes tables by a schema, and counts what it noticed.
 
-    ``target`` says whether the target is read (and with "as it is", left so if it is beyond its range, to score a
-    model), ``keys`` whether ids and subjects are. With ``broken`` set to skip,
+    ``target`` says whether the target is read, ``keys`` whether ids and subjects are; ``clip`` whether a target beyond
+    its range counts as the end, as it does for a model (to score one, it does not). With ``broken`` set to skip,
     records whose values do not fit are left out.
     """
 
-    def __init__(self, schema: Schema, broken: Broken, *, target: Targets = True, keys: Roles = ROLES) -> None:
+    def __init__(
+        self, schema: Schema, broken: Broken, *, target: bool = True, keys: Roles = ROLES, clip: bool = True
+    ) -> None:
         self.schema = schema
         self.broken = broken
         self.counts = Counts()
         self._target = schema.target if target else None
-        self._clip = target is True
+        self._clip = clip
         self._id = schema.id if "id" in keys else None
         self._subject = schema.subject if "subject" in keys else None
         self._share = SHARE / math.sqrt(len(schema.features))
@@ -82,8 +87,8 @@ class Encoder:
         return [*(one.name for one in self.schema.features), *(one.name for one in keys if one is not None)]
 
     def blocks(self, table: Table, rows: int = 65536) -> Iterator[Encoded]:
-        """Encode a table, some rows at a time."""
-        for chunk in table.chunks(self.columns, self.broken, rows):
+        """Encode a table, some rows at a time; fewer if there are many features."""
+        for chunk in table.chunks(self.columns, self.broken, max(1, min(rows, MOST_NUMBERS // self.schema.width))):
             yield self.encode(chunk)
 
     def encode(self, chunk: Chunk) -> Encoded:
@@ -121,13 +126,13 @@ class Encoder:
                     out[:, 1] = missing
                 work.missing[one.name] = missing
             case Categorical(values=values):
-                place = {value: position for position, value in enumerate(values)}
-                codes, missing = _codes(work, one.name, lambda value: place.get(value, len(values)), place)
+                place = {_truth(value): position for position, value in enumerate(values)}
+                codes, missing = _codes(work, one.name, lambda value: place.get(_truth(value), len(values)), values)
                 out[np.flatnonzero(~missing), codes[~missing]] = 1.0
                 work.unknown[one.name] = (codes == len(values)) & ~missing
                 work.missing[one.name] = missing
             case Hashed(buckets=buckets):
-                codes, missing = _codes(work, one.name, lambda value: _bucket(value, buckets))
+                codes, missing = _codes(work, one.name, lambda value: _bucket(_truth(value), buckets))
                 out[np.flatnonzero(~missing), codes[~missing]] = 1.0
                 work.missing[one.name] = missing
             case _:
@@ -141,10 +146,10 @@ class Encoder:
             values, missing = _numbers(work, target.name)
             work.refuse(target.name, missing, "missing")
             return work.clip(target.name, values, target.low, target.high, ~missing) if self._clip else values
-        place = {str(value): position for position, value in enumerate(target.values)}
+        place = {_truth(str(value)): position for position, value in enumerate(target.values)}
         whole = isinstance(target.values[0], int)
         codes, missing = _codes(
-            work, target.name, lambda value: place.get(_whole(value) if whole else value, -1), place
+            work, target.name, lambda value: place.get(_whole(value) if whole else _truth(value), -1), place
         )
         work.refuse(target.name, missing, "missing")
         work.refuse(target.name, (codes < 0) & ~missing, "none of the target's values")
@@ -159,11 +164,18 @@ class EncodedTables:
     """
 
     def __init__(
-        self, schema: Schema, paths: Any, *, on_error: OnError = "stop", target: Targets = True, keys: Roles = ROLES
+        self,
+        schema: Schema,
+        paths: Any,
+        *,
+        on_error: OnError = "stop",
+        target: bool = True,
+        keys: Roles = ROLES,
+        clip: bool = True,
     ) -> None:
         self.schema = schema
         self.broken = Broken(on_error)
-        self.encoder = Encoder(schema, self.broken, target=target, keys=keys)
+        self.encoder = Encoder(schema, self.broken, target=target, keys=keys, clip=clip)
         self.tables = open_tables([paths] if isinstance(paths, (str, PathLike)) else paths)
         for table in self.tables:
             table.check_columns(self.encoder.columns)
@@ -240,19 +252,24 @@ class _Work:
     def dictionary(self, name: str, known: Container[str] = ()) -> tuple[list[str], AnyArray, Mask]:
         """Return the distinct values of a column as texts, which each row has, and which rows are missing.
 
-        A text that is ``known`` is never missing.
+        A text that is ``known`` is never missing. Whatever file a value comes from, it becomes the same text.
         """
         import pyarrow as pa
 
         column = self.column(name)
-        if pa.types.is_floating(column.type):  # 1.0 is written as 1
-            column = pa.array(_plain_numbers(column), pa.large_string())
+        if pa.types.is_floating(column.type):
+            listed = [None if value is None or math.isnan(value) else repr(value) for value in column.to_pylist()]
+            column = pa.array(listed, pa.large_string())
         elif not self.is_text(name):
-            column = column.cast(pa.large_string())
+            try:
+                column = column.cast(pa.large_string())
+            except pa.ArrowException:
+                raise BadRecords(
+                    f"{self.chunk.file}: column {name!r} holds {column.type}, which is no text; leave it out."
+                ) from None
         encoded = column.dictionary_encode()
-        texts = [text.strip() for text in encoded.dictionary.to_pylist()]
+        texts = [text.strip() for text in encoded.dictionary.to_pylist()] or [""]
         codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        texts = texts or [""]
         missing = np.array([text.lower() in self._missing and text not in known for text in texts])
         return texts, codes, missing[codes] | column.is_null().to_numpy(zero_copy_only=False)
 
@@ -261,12 +278,11 @@ class _Work:
         values, codes, missing = self.dictionary(name)
         return np.array(values, dtype=object)[codes], missing
 
-
-def _plain_numbers(column: Any) -> list[str | None]:
-    return [
-        None if value is None or math.isnan(value) else str(int(value)) if value.is_integer() else repr(value)
-        for value in column.to_pylist()
-    ]
+    @cached_property
+    def missing_numbers(self) -> Array:
+        """What stands for a missing value and is a number."""
+        numbers = np.array([_number(text) for text in self._missing])
+        return numbers[np.isfinite(numbers)]
 
 
 def _numbers(work: _Work, name: str) -> tuple[Array, Mask]:
@@ -274,17 +290,16 @@ def _numbers(work: _Work, name: str) -> tuple[Array, Mask]:
     import pyarrow as pa
 
     column = work.column(name)
-    if not work.is_text(name):
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-                or pa.types.is_boolean(kind)):  # fmt: skip
-            work.refuse(name, np.ones(len(column), dtype=bool), f"expected a number, got {kind}")
-            return np.zeros(len(column)), np.zeros(len(column), dtype=bool)
+    kind = column.type
+    if work.is_text(name) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        values, missing = _parsed(work, name)
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         small = column.cast(pa.uint8()) if pa.types.is_boolean(kind) else column
         values = small.cast(pa.float64(), safe=False).fill_null(math.nan).to_numpy(zero_copy_only=False)
-        missing = np.isnan(values)
+        missing = np.isnan(values) | np.isin(values, work.missing_numbers)
     else:
-        values, missing = _parsed(work, name)
+        work.refuse(name, np.ones(len(column), dtype=bool), f"expected a number, got {kind}")
+        return np.zeros(len(column)), np.zeros(len(column), dtype=bool)
     infinite = np.isinf(values)
     work.refuse(name, infinite, "infinite")
     return np.where(missing | infinite, 0.0, values), missing
@@ -295,15 +310,17 @@ def _parsed(work: _Work, name: str) -> tuple[Array, Mask]:
     import pyarrow as pa
 
     column = work.column(name)
-    try:  # a column of clean numbers
-        values = column.cast(pa.float64())
-        if values.null_count == 0 and not np.isnan(values.to_numpy()).any():
-            return values.to_numpy().astype(np.float64), np.zeros(len(column), dtype=bool)
-    except pa.ArrowInvalid:
-        pass
+    if work.is_text(name):
+        try:  # a column of clean numbers
+            values = column.cast(pa.float64()).fill_null(math.nan).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            values = np.array([math.nan])
+        if not np.isnan(values).any():
+            return values.astype(np.float64), np.isin(values, work.missing_numbers)
     texts, codes, missing = work.dictionary(name)
     numbers = np.array([_number(text) for text in texts])
     values = numbers[codes]
+    missing |= np.isin(values, work.missing_numbers)
     work.refuse(name, np.isnan(values) & ~missing, "no number")
     return np.where(np.isnan(values), 0.0, values), missing
 
@@ -349,9 +366,15 @@ def _codes(work: _Work, name: str, code: Callable[[str], int], known: Container[
 
 
 def _whole(text: str) -> str:
-    """Return a whole number as it is usually written."""
-    number = _number(text)
-    return str(int(number)) if math.isfinite(number) and number.is_integer() else text
+    """Return a whole number as it is usually written: 7.0 is 7."""
+    head, _, tail = text.partition(".")
+    number = _integer(head if not tail.strip("0") else text)
+    return text if number is None else str(number)
+
+
+def _truth(text: str) -> str:
+    """Return true and false as most write them."""
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _bucket(text: str, buckets: int) -> int:
@@ -372,8 +395,10 @@ def _key(work: _Work, key: Key) -> AnyArray:
     texts, codes, missing = work.dictionary(key.name)
     work.refuse(key.name, missing, "missing")
     if key.type == "text":
-        return np.array(texts)[codes]
-    numbers = [_integer(text) for text in texts]
+        odd = np.array([len(text) > LONGEST_KEY or "\0" in text for text in texts])
+        work.refuse(key.name, odd[codes], f"longer than {LONGEST_KEY} letters, or with a NUL")
+        return np.array(["" if strange else text for text, strange in zip(texts, odd, strict=True)])[codes]
+    numbers = [_integer(_whole(text)) for text in texts]
     work.refuse(
         key.name, np.array([number is None for number in numbers])[codes] & ~missing,
         "no whole number of 64 bits",
