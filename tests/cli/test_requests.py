@@ -286,8 +286,8 @@ def test_a_second_writer_is_told_to_try_again(model, run, monkeypatch):
 
 def test_a_correction_does_not_give_a_record_to_someone_else(model, done, refused, tmp_path):
     model(subject=True)
-    mine, other = people(1)[0], people(4)[3]
+    mine = people(1)[0]
     write_csv(tmp_path / "same.csv", [mine])
     assert done(*REPLACE, "same.csv", "--json")["records"] == 60
-    write_csv(tmp_path / "moved.csv", [{**mine, "who": other["who"]}])
+    write_csv(tmp_path / "moved.csv", [(mine[0], "S-0002", *mine[2:])])
     refused(3, ["column 'who': record 1 is another subject's", "insert it anew"], *REPLACE, "moved.csv")
