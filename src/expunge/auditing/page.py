@@ -32,7 +32,7 @@ pre { background: #f3f5f8; padding: 0.7rem 0.9rem; white-space: pre-wrap; overfl
 .not-checked, .measured { background: #eef1f4; color: #3c4650; border-color: #7b8794; }
 .badge { display: inline-block; padding: 0.05rem 0.5rem; border-radius: 0.25rem; font-weight: 600; font-size: 0.85rem;
   white-space: nowrap; border: 1px solid; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: 0.5rem 1rem;
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 0.5rem 1rem;
   margin: 1.2rem 0 0; }
 .facts div { border-top: 2px solid #c9d2dc; padding-top: 0.25rem; }
 .facts dt { color: #48525c; font-size: 0.82rem; }

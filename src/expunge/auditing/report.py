@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from os import PathLike
@@ -206,12 +207,12 @@ _WORDS = {
 }
 _BADGES = {
     "gone": "✓ Gone",
-    "live": "Still there",
+    "live": "✗ Still there",
     "left": "✗ Left",
     "unclear": "! Unclear",
     "not searchable": "✓ Not there",
 }
-MOST_PEOPLE = 200
+MOST_PEOPLE = 20
 
 
 def _people(given: tuple[Given, ...]) -> str:
@@ -228,7 +229,8 @@ def _people(given: tuple[Given, ...]) -> str:
         ]  # fmt: skip
 
     worst = sorted(given, key=lambda one: (list(_ORDER).index(one.status), one.what, one.position))
-    more = f"<p>{len(given) - MOST_PEOPLE:,} more are not shown.</p>" if len(given) > MOST_PEOPLE else ""
+    rest = Counter(_WORDS[one.status][1] for one in worst[MOST_PEOPLE:])
+    more = "".join(f"<p>And {count:,} more: {words}.</p>" for words, count in rest.items())
     heads = ["Given", "Result", "What that means", "Spots in the files", "Receipts that name it"]
     note = (
         "<p>By their position in what was given, not by name: a report that named those who were erased would "
@@ -238,7 +240,7 @@ def _people(given: tuple[Given, ...]) -> str:
     return note + table(heads, map(row, worst[:MOST_PEOPLE]), kind="stacked brief") + more
 
 
-_ORDER = ("left", "unclear", "not searchable", "gone", "live")
+_ORDER = ("left", "live", "unclear", "not searchable", "gone")
 
 
 # --- pictures ----------------------------------------------------------------------------------------
