@@ -22,11 +22,14 @@ LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
 LONG = 64
 """Half of a pattern means something if it has as many bytes."""
-FEW = 32
+FEW = 8
 """Up to so many patterns are looked for one by one."""
-BASE = 0x9E3779B97F4A7C15
 BLOCK = 2**20
-"""How many bytes are looked at in one go for many of them."""
+"""How many bytes are looked at in one go."""
+PAGES = 4096
+"""At how many pages' edges."""
+BASE = 0x9E3779B97F4A7C15
+"""Bytes are summed up with its powers as weights, modulo 2**64; it is odd, so that it has an inverse."""
 _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
 
@@ -185,14 +188,13 @@ def _find_names(content: Content, forms: dict[int, bytes]) -> Places:
         ending: dict[int, list[tuple[int, bytes]]] = {}
         for number, form in forms.items():
             if (len(form) >= 8) == (wide == 8):
-                ending.setdefault(int.from_bytes(form[-wide:], "little"), []).append((number, form))
-        wanted = np.array(sorted(ending), dtype=f"<u{wide}")
+                ending.setdefault(int.from_bytes(form[-wide:], "little") * BASE % 2**64, []).append((number, form))
+        wanted = np.array(list(ending), dtype=np.uint64)
         for start in range(0, len(content) if ending else 0, BLOCK):
             block = content[start : start + BLOCK + wide - 1]
             for shift in range(min(wide, len(block) - wide + 1)):
-                words = np.frombuffer(block, wanted.dtype, (len(block) - shift) // wide, shift)
-                found = np.minimum(np.searchsorted(wanted, words), len(wanted) - 1)
-                for position in np.flatnonzero(wanted[found] == words).tolist():
+                words = np.frombuffer(block, f"<u{wide}", (len(block) - shift) // wide, shift) * np.uint64(BASE)
+                for position in _among(words, wanted):
                     stop = start + shift + (position + 1) * wide
                     for number, form in ending[int(words[position])]:
                         if stop >= len(form) and content[stop - len(form) : stop] == form:
@@ -277,37 +279,32 @@ class _Pages:
         It may go on in another page, or that may be gone: names often begin or end alike, long rows of numbers do not.
         """
         turned = {number: form[::-1] for number, form in forms.items()}
-        for start in range(0, len(self._content), 4096):
-            columns = np.ascontiguousarray(self._content[start : start + 4096].T)
-            for number, page, length in _endings(columns, forms):
-                yield number, int(self._offsets[start + page]) + len(columns) - length
-            for number, page, _ in _endings(columns[::-1], turned):
-                yield number, int(self._offsets[start + page])
+        for number, page, length in _endings(self._content, forms):
+            yield number, int(self._offsets[page]) + self._content.shape[1] - length
+        for number, page, _ in _endings(self._content[:, ::-1], turned):
+            yield number, int(self._offsets[page])
 
 
-def _endings(columns: AnyArray, forms: dict[int, bytes]) -> Iterator[tuple[int, int, int]]:
+def _endings(pages: AnyArray, forms: dict[int, bytes]) -> Iterator[tuple[int, int, int]]:
     """Return (form, page, length) where the larger half of a form, of so many bytes, ends a page."""
-    long = {number: _least(form) for number, form in forms.items() if _least(form) < len(form)}
-    if not long:
-        return
-    numbers, least = list(long), np.array(list(long.values()))
-    lengths = np.array([len(forms[number]) for number in numbers])
-    top = min(len(columns), int(lengths.max()) - 1)
-    begins = np.zeros((len(numbers), top), dtype=np.uint8)
-    for row, number in enumerate(numbers):
+    numbers = [number for number, form in forms.items() if _least(form) < len(form)]
+    least, lengths = (np.array([of(forms[number]) for number in numbers], dtype=np.int64) for of in (_least, len))
+    top = min(pages.shape[1], int(lengths.max(initial=1)) - 1)
+    begins = np.zeros((top, len(numbers)), dtype=np.uint8)
+    for column, number in enumerate(numbers):
         some = np.frombuffer(forms[number][:top], np.uint8)
-        begins[row, : len(some)] = some
-    begins = np.ascontiguousarray(begins.T)
-    ends, heads, power = np.zeros(columns.shape[1], np.uint64), np.zeros(len(numbers), np.uint64), 1
-    for length in range(1, top + 1):
-        ends += columns[-length] * np.uint64(power)
-        heads = heads * np.uint64(BASE) + begins[length - 1]
-        power = power * BASE % 2**64
-        able = np.flatnonzero((least <= length) & (length < lengths))
-        for page in _among(ends, heads[able]) if len(able) else ():
-            for row in able[heads[able] == ends[page]].tolist():
-                if columns[len(columns) - length :, page].tobytes() == forms[numbers[row]][:length]:
-                    yield numbers[row], page, length
+        begins[: len(some), column] = some
+    for start in range(0, len(pages) if numbers else 0, PAGES):
+        columns = np.ascontiguousarray(pages[start : start + PAGES, pages.shape[1] - top :].T)
+        ends, heads = np.zeros(columns.shape[1], np.uint64), np.zeros(len(numbers), np.uint64)
+        for length in range(1, top + 1):
+            ends += columns[-length] * np.uint64(pow(BASE, length - 1, 2**64))
+            heads = heads * np.uint64(BASE) + begins[length - 1]
+            able = np.flatnonzero((least <= length) & (length < lengths))
+            for page in _among(ends, heads[able]) if len(able) else ():
+                for one in able[heads[able] == ends[page]].tolist():
+                    if columns[top - length :, page].tobytes() == forms[numbers[one]][:length]:
+                        yield numbers[one], start + page, length
 
 
 def _numbers(pages: AnyArray) -> AnyArray:
