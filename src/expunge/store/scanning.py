@@ -34,7 +34,8 @@ _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
 
 Content = bytes | bytearray | mmap.mmap
-Places = Iterator[tuple[int, int]]
+Places = Iterator[tuple[int, int, bytes | None]]
+"""Which form, where, and the half of it that stands there, if it is not whole."""
 
 
 class Finding(NamedTuple):
@@ -45,6 +46,14 @@ class Finding(NamedTuple):
     """How far from the beginning of the file; of a pattern that is cut in two by the end of a page, its first half."""
     pattern: int
     """Which of the patterns, from 0."""
+
+
+class Hit(NamedTuple):
+    """A finding, and whether it is of a half only."""
+
+    finding: Finding
+    half: bytes | None
+    """The bytes that stand there, if these are not the whole pattern."""
 
 
 def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
@@ -65,11 +74,11 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
     ...     len(before), scan(path, [X[17]])
     (1, [])
     """
-    return search(path, patterns, lambda stage, done, total: None)
+    return sorted({hit.finding for hit in search(path, patterns, lambda stage, done, total: None)})
 
 
-def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> list[Finding]:
-    """Do what `scan` does, and show how far it is."""
+def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> set[Hit]:
+    """Do what `scan` does, show how far it is, and say of what is found whether it is whole."""
     path = as_path(path)
     if isinstance(patterns, (str, bytes)):
         raise BadRecords(f"patterns: give a list of them, such as [{patterns!r}].")
@@ -84,15 +93,16 @@ def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> li
                 groups.setdefault(group, {})[len(owners)] = form
             owners.setdefault(form, []).append(number)
     numbers, page = list(owners.values()), 4096
-    found: set[Finding] = set()
+    found: set[Hit] = set()
     files = [file for file in _files_of(path) if file.is_file() and file.stat().st_size]
     for done, file in enumerate(files):
         with _opened(file, path) as content:
             page = _page_size(content) if file == path else page
             for part, places in enumerate(_searches(content, groups, page, file.name.endswith("-wal"))):
-                found.update(Finding(file, at, number) for form, at in places for number in numbers[form])
+                for which, at, half in places:
+                    found.update(Hit(Finding(file, at, number), half) for number in numbers[which])
                 show("searching", done * (2 * len(groups) + 1) + part + 1, len(files) * (2 * len(groups) + 1))
-    return sorted(found)
+    return found
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -161,7 +171,7 @@ def _page_size(content: Content) -> int:
 
 
 def _searches(content: Content, groups: dict[int, dict[int, bytes]], page: int, log: bool) -> Iterator[Places]:
-    """Return all that is to be done with a file: one search after the other, each of (form, offset)."""
+    """Return all that is to be done with a file: one search after the other."""
     pages = _Pages(content, page, log)
     for length, forms in groups.items():
         find = _find if len(forms) <= FEW else _find_rows if length else _find_names
@@ -171,14 +181,14 @@ def _searches(content: Content, groups: dict[int, dict[int, bytes]], page: int, 
 
 
 def _find(content: Content, forms: dict[int, bytes]) -> Places:
-    """Return (form, offset) for all places, going through the file once for every form."""
+    """Return all places, going through the file once for every form."""
     more = max(map(len, forms.values())) - 1
     for start in range(0, len(content), BLOCK):
         block = content[start : start + BLOCK + more]
         for number, form in forms.items():
             at = block.find(form)
             while 0 <= at < BLOCK:
-                yield number, start + at
+                yield number, start + at, None
                 at = block.find(form, at + 1)
 
 
@@ -198,7 +208,7 @@ def _find_names(content: Content, forms: dict[int, bytes]) -> Places:
                     stop = start + shift + (position + 1) * wide
                     for number, form in ending[int(words[position])]:
                         if stop >= len(form) and content[stop - len(form) : stop] == form:
-                            yield number, stop - len(form)
+                            yield number, stop - len(form), None
 
 
 def _find_rows(content: Content, forms: dict[int, bytes]) -> Places:
@@ -224,7 +234,7 @@ def _find_rows(content: Content, forms: dict[int, bytes]) -> Places:
         for at in _among(spans, wanted):
             for number in with_sum[int(spans[at])]:
                 if block[at : at + length] == forms[number]:
-                    yield number, start + at
+                    yield number, start + at, None
 
 
 def _among(values: AnyArray, wanted: AnyArray) -> list[int]:
@@ -255,7 +265,7 @@ class _Pages:
         """To which each points; the number of pages if to none."""
 
     def cut(self, find: Callable[[Content, dict[int, bytes]], Places], forms: dict[int, bytes]) -> Places:
-        """Return (form, offset) where a form begins at the end of a page and goes on in those that follow."""
+        """Return the places where a form begins at the end of a page and goes on in those that follow."""
         count, size = self._content.shape
         more = max(map(len, forms.values())) - 1
         before = min(more, size)
@@ -268,21 +278,21 @@ class _Pages:
                 after = self._after[after]
                 parts.append(self._content[np.minimum(after, count - 1), : more - taken])
                 reach += np.where(after < count, parts[-1].shape[1], 0)
-            for number, at in find(np.concatenate(parts, axis=1).tobytes(), forms):
+            for number, at, _ in find(np.concatenate(parts, axis=1).tobytes(), forms):
                 row, column = divmod(at, before + more)
                 if column < before < column + len(forms[number]) <= reach[row]:
-                    yield number, int(self._offsets[some[row]]) + size - before + column
+                    yield number, int(self._offsets[some[row]]) + size - before + column, None
 
     def halves(self, forms: dict[int, bytes]) -> Places:
-        """Return (form, offset) where the larger half of a long form stands at an edge of a page.
+        """Return the places where the larger half of a long form stands at an edge of a page.
 
         It may go on in another page, or that may be gone: names often begin or end alike, long rows of numbers do not.
         """
         turned = {number: form[::-1] for number, form in forms.items()}
         for number, page, length in _endings(self._content, forms):
-            yield number, int(self._offsets[page]) + self._content.shape[1] - length
-        for number, page, _ in _endings(self._content[:, ::-1], turned):
-            yield number, int(self._offsets[page])
+            yield number, int(self._offsets[page]) + self._content.shape[1] - length, forms[number][:length]
+        for number, page, length in _endings(self._content[:, ::-1], turned):
+            yield number, int(self._offsets[page]), forms[number][-length:]
 
 
 def _endings(pages: AnyArray, forms: dict[int, bytes]) -> Iterator[tuple[int, int, int]]:
@@ -315,3 +325,17 @@ def _numbers(pages: AnyArray) -> AnyArray:
 def _least(form: bytes) -> int:
     """Return how long the beginning of a form must be to be no accident."""
     return max(LONG, len(form) // 2, int(np.flatnonzero(np.frombuffer(form, np.uint8))[LEAST - 1]) + 1)
+
+
+def standing(content: bytes, parts: Iterable[bytes]) -> set[bytes]:
+    """Return those of some parts that stand in a content."""
+    alike: dict[int, list[bytes]] = {}
+    for part in parts:
+        alike.setdefault(len(part), []).append(part)
+    found: set[bytes] = set()
+    for some in alike.values():
+        if len(some) > FEW:
+            found.update(some[number] for number, _, _ in _find_rows(content, dict(enumerate(some))))
+        else:
+            found.update(part for part in some if part in content)
+    return found
