@@ -32,7 +32,6 @@ BASE = 0x9E3779B97F4A7C15
 """Bytes are summed up with its powers as weights, modulo 2**64; it is odd, so that it has an inverse."""
 _ENCODINGS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 
-
 Content = bytes | bytearray | mmap.mmap
 Places = Iterator[tuple[int, int, bytes | None]]
 """Which form, where, and the half of it that stands there, if it is not whole."""
@@ -105,6 +104,20 @@ def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> se
     return found
 
 
+def standing(content: bytes, parts: Iterable[bytes]) -> set[bytes]:
+    """Return those of some parts that stand in a content."""
+    alike: dict[int, list[bytes]] = {}
+    for part in parts:
+        alike.setdefault(len(part), []).append(part)
+    found: set[bytes] = set()
+    for some in alike.values():
+        if len(some) > FEW:
+            found.update(some[number] for number, _, _ in _find_rows(content, dict(enumerate(some))))
+        else:
+            found.update(part for part in some if part in content)
+    return found
+
+
 def _files_of(path: Path) -> list[Path]:
     """Return all files that may belong to a store."""
     endings = ["", *ENDINGS, *(first + second for first in ("-new", "-key") for second in ENDINGS)]
@@ -119,8 +132,8 @@ def _opened(file: Path, store: Path) -> Iterator[Content]:
     if held is not None:
         yield held
         return
-    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield content
+    with open(file, "rb") as opened:
+        yield mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)  # closed when no array looks at it any more
 
 
 def _forms(number: int, pattern: Any) -> list[bytes]:
@@ -167,7 +180,7 @@ def _common(form: bytes) -> bool:
 
 def _page_size(content: Content) -> int:
     page = int.from_bytes(content[16:18]) if content[:16] == b"SQLite format 3\0" else 4096
-    return 65536 if page == 1 else page
+    return 65536 if page == 1 else max(512, page)
 
 
 def _searches(content: Content, groups: dict[int, dict[int, bytes]], page: int, log: bool) -> Iterator[Places]:
@@ -242,7 +255,7 @@ def _among(values: AnyArray, wanted: AnyArray) -> list[int]:
     begins = np.zeros(2**16, dtype=bool)
     begins[wanted >> 48] = True
     near = np.flatnonzero(begins[values >> 48])  # hardly any
-    found: list[int] = near[np.isin(values[near], wanted)].tolist()
+    found: list[int] = near[np.isin(values[near], wanted)].tolist() if near.size else []
     return found
 
 
@@ -325,17 +338,3 @@ def _numbers(pages: AnyArray) -> AnyArray:
 def _least(form: bytes) -> int:
     """Return how long the beginning of a form must be to be no accident."""
     return max(LONG, len(form) // 2, int(np.flatnonzero(np.frombuffer(form, np.uint8))[LEAST - 1]) + 1)
-
-
-def standing(content: bytes, parts: Iterable[bytes]) -> set[bytes]:
-    """Return those of some parts that stand in a content."""
-    alike: dict[int, list[bytes]] = {}
-    for part in parts:
-        alike.setdefault(len(part), []).append(part)
-    found: set[bytes] = set()
-    for some in alike.values():
-        if len(some) > FEW:
-            found.update(some[number] for number, _, _ in _find_rows(content, dict(enumerate(some))))
-        else:
-            found.update(part for part in some if part in content)
-    return found
