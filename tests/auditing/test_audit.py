@@ -18,6 +18,7 @@ from expunge.estimators.base import ForgettingModel
 from expunge.rows import Path
 from expunge.store import failpoints, make_signing_key, scan
 from expunge.store.file import beside, checksum
+from expunge.store.scanning import search
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(80, 3)) / 3
@@ -180,6 +181,21 @@ def test_a_row_that_is_left_in_a_file_is_a_problem(path):
     found = audit(path, rows=X[3])
     assert statuses(found) == ["left"]
     assert "people" in problems(found)
+
+
+def test_half_a_row_is_a_sign_of_it_only_if_no_other_has_that_half(tmp_path):
+    rows = np.zeros((200, 40), dtype=np.float32)
+    rows[:, :9] = np.random.default_rng(2).normal(size=(200, 9)) / 9
+    rows[np.arange(200), 20 + np.arange(200) % 7] = rows[:, 33] = 0.3  # seven second halves
+    names, path = np.array([f"person {number:03d}" for number in range(200)]), tmp_path / "model"
+    learner = expunge.LogisticRegression(rho=0.4, steps=2, classes=[False, True])
+    with expunge.ingest(learner, [(rows, rows[:, 0] > 0, names)], path) as model:
+        model.unlearn(names[:100])
+    page = int.from_bytes(path.read_bytes()[16:18], "big")
+    beside(path, "-new").write_bytes(bytes(4) + rows[5].tobytes()[-100:] + bytes(page - 204) + rows[7].tobytes()[:100])
+    assert {one.pattern for one in scan(path, rows[:100]) if one.file != path} == {7, *range(5, 100, 7)}
+    assert statuses(audit(path, rows=rows[5:9])) == ["gone", "gone", "left", "gone"]
+    assert statuses(audit(path, rows=rows[90:110])) == ["gone"] * 10 + ["live"] * 10
 
 
 def test_what_is_part_of_something_that_belongs_there_needs_attention_only(path):
@@ -475,12 +491,12 @@ def test_auditing_waits_for_nobody_and_finishes_while_others_have_the_model_open
 
 
 def test_who_comes_while_bytes_are_searched_has_left_none(path, monkeypatch):
-    def scan_late(where, patterns):
+    def search_late(where, patterns, show):
         with expunge.open(path) as model:
             model.insert(X[3:4], Y[3:4], ids=["person 003"], subjects=["family 001"])
-        return scan(where, patterns)
+        return search(where, patterns, show)
 
-    monkeypatch.setattr("expunge.auditing.people.scan", scan_late)
+    monkeypatch.setattr("expunge.auditing.people.search", search_late)
     found = audit(path, ids=["person 003"])
     assert statuses(found) == ["live"]
     assert "bytes are in" not in str(result(found, "people").problems)

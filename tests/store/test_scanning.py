@@ -196,7 +196,96 @@ def test_many_patterns_are_found_as_few_are(size):
     lengths = rng.integers(4, 30, size=60).tolist()
     starts = rng.integers(0, max(1, size - 30), size=60).tolist()
     spots = [*zip(starts, lengths, strict=True), (2**20 - 3, 5), (2**20 - 4, 9), (size - 4, 4), (0, 8)]
-    forms = [(number, bytes(content[start : start + length])) for number, (start, length) in enumerate(spots)]
-    forms = [(number, form) for number, form in [*forms, (99, b"nowhere"), (98, b"nowhere at all")] if len(form) >= 4]
-    assert len(forms) > scanning.FEW or size < 100
-    assert sorted(scanning._find_many(content, forms)) == sorted(scanning._find(content, forms))
+    forms = [bytes(content[start : start + length]) for start, length in spots] + [b"nowhere", b"nowhere at all"]
+    forms = {number: form for number, form in enumerate(forms) if len(form) >= 4}
+    found = sorted(scanning._find(content, forms))
+    assert len(found) >= len(forms) - 2
+    assert sorted(scanning._find_names(content, forms)) == found
+    alike = [{number: form for number, form in forms.items() if len(form) == length} for length in range(4, 31)]
+    assert sorted(place for some in alike if some for place in scanning._find_rows(content, some)) == found
+
+
+def simply(content, form, page, log):
+    """Return where a pattern is, in the plainest way."""
+    first, skip = (32, 24) if log else (0, 0)
+    bases = range(first + skip, len(content) - page + 1, page + skip)
+    found = {at for at in range(len(content)) if content[at : at + len(form)] == form}
+    for base in bases:
+        after = int.from_bytes(content[base : base + 4], "big") - 1
+        for cut in range(1, len(form)):
+            head, tail = form[:cut], form[cut:]
+            ends = content[base + 4 : base + page].endswith(head)
+            begins = content[base + 4 : base + page].startswith(tail)
+            follows = 0 <= after < len(bases) and content[bases[after] + 4 : bases[after] + page].startswith(tail)
+            half = max(64, len(form) // 2)
+            if ends and (follows or (len(head) >= half and len(head) - head.count(0) >= 4)):
+                found.add(base + page - cut)
+            if begins and len(tail) >= half and len(tail) - tail.count(0) >= 4:
+                found.add(base + 4)
+    return found
+
+
+@pytest.mark.parametrize("few", [0, 99])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_many_zeros_are_found_wherever_the_plainest_way_finds_them(few, seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(scanning, "FEW", few)
+    monkeypatch.setattr(scanning, "BLOCK", 2048)
+    monkeypatch.setattr(scanning, "PAGES", 4)
+    rng = np.random.default_rng(seed)
+    rows = np.where(rng.random((8, 24)) < 0.15, 1.0, 0.0)
+    rows[:, 3], rows[:4, 12:] = rng.normal(size=8), 0.0
+    rows[4:, :12], rows[4:, 20] = 0.0, rng.normal(size=4)
+    forms = [form for row in rows for form in (row.tobytes(), row.astype("<f4").tobytes())]
+    name, log = ("store-wal", True) if seed == 2 else ("store", False)
+    content = bytearray(32 + 10 * (PAGE + 24) if log else 10 * PAGE)
+    bases = range(56 if log else 0, len(content), PAGE + 24 if log else PAGE)
+    after = rng.permutation(10)
+    for _ in range(60):
+        form, base = forms[rng.integers(len(forms))], int(rng.integers(10))
+        cut = int(rng.integers(1, len(form)))
+        end, begin = bases[base] + PAGE, bases[after[base]] + 4
+        if rng.random() < 0.7:
+            content[end - cut : end] = form[:cut]
+        if rng.random() < 0.7:
+            content[begin : begin + len(form) - cut] = form[cut:]
+    for number, base in enumerate(bases):
+        content[base : base + 4] = int(after[number] + 1).to_bytes(4, "big")
+        if log:
+            content[base - 24 : base - 20] = (number + 1).to_bytes(4, "big")
+    if not log:
+        content[:18] = b"SQLite format 3\0" + PAGE.to_bytes(2, "big")
+    wanted = {(name, at, which) for which, form in enumerate(forms) for at in simply(bytes(content), form, PAGE, log)}
+    assert len(wanted) >= 8
+    assert set(found(tmp_path, content, forms, name)) == wanted
+
+
+@pytest.mark.parametrize("features", [100, 1200])
+@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+def test_rows_longer_than_pages_are_found_until_they_are_gone(features, tmp_path):
+    X = rng.normal(size=(40, features)) / features
+    expunge.LogisticRegression(rho=0.5, steps=4).fit(X, X[:, 0] > 0).save(tmp_path / "model")
+    assert {one.pattern for one in scan(tmp_path / "model", X)} == set(range(40))
+    with expunge.open(tmp_path / "model") as model:
+        model.unlearn(np.arange(20))
+    assert {one.pattern for one in scan(tmp_path / "model", X)} == set(range(20, 40))
+
+
+def test_in_the_log_pages_are_known_by_their_numbers(tmp_path):
+    log = bytearray(32 + 3 * (24 + PAGE))
+    for frame, (number, after) in enumerate([(7, 0), (9, 0), (5, 7)]):
+        base = 32 + frame * (24 + PAGE)
+        log[base : base + 4], log[base + 24 : base + 28] = number.to_bytes(4, "big"), after.to_bytes(4, "big")
+    log[-8:], log[60:65] = b"customer", b" 0007"
+    assert found(tmp_path, log, ["customer 0007"], "store-wal") == [("store-wal", len(log) - 8, 0)]
+    log[32:36] = (8).to_bytes(4, "big")
+    assert found(tmp_path, log, ["customer 0007"], "store-wal") == []
+
+
+def test_a_search_that_is_broken_off_says_why(tmp_path):
+    (tmp_path / "store").write_bytes(pages())
+
+    def stop(stage, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scanning.search(tmp_path / "store", ["something"], stop)

@@ -21,11 +21,9 @@ from expunge.intake import as_ids
 from expunge.progress import Show
 from expunge.records import Insert
 from expunge.store.receipts import digest_names
-from expunge.store.scanning import Finding, _forms, scan
+from expunge.store.scanning import Hit, _forms, search, standing
 from expunge.types import AnyArray
 
-AT_ONCE = 50
-"""How many patterns are searched for before progress is shown."""
 SHORT = 6
 """A name of fewer bytes is found by chance in a large file."""
 
@@ -41,7 +39,7 @@ class _Wanted:
     """In which forms its bytes may lie in the files; those that can be searched for."""
     days: tuple[str, ...] | None = None
     """The days of the receipts that name it, if that can be known."""
-    found: list[Finding] = field(default_factory=list)
+    found: list[Hit] = field(default_factory=list)
 
 
 def look_for(
@@ -54,24 +52,25 @@ def look_for(
 
     def look_up() -> list[_Wanted]:
         with model._store.lock:
-            return [*_named(model, "ids", ids), *_named(model, "subjects", subjects), *_rows(model, rows)]
+            return [*_named(model, "ids", ids), *_named(model, "subjects", subjects), *_rows(model, rows, show)]
 
     wanted = look_up()
     patterns = [pattern for one in wanted for pattern in one.patterns]
     owner = [one for one in wanted for _ in one.patterns]
-    show("searching", 0, len(patterns))
-    for first in range(0, len(patterns), AT_ONCE):
-        some = patterns[first : first + AT_ONCE]
-        for finding in scan(path, some):
-            owner[first + finding.pattern].found.append(finding)
-        show("searching", first + len(some), len(patterns))
+    show("searching", 0, None)
+    for hit in search(path, patterns, show):
+        owner[hit.finding.pattern].found.append(hit)
     now = look_up() if any(one.found and not one.live for one in wanted) else wanted
     with model._store.lock:
-        return tuple(_given(model, one, one.live or later.live) for one, later in zip(wanted, now, strict=True))
+        live = [one.live or later.live for one, later in zip(wanted, now, strict=True)]
+        rows = [one for one, alive in zip(wanted, live, strict=True) if one.what == "row" and one.found and not alive]
+        known = _known(model, rows, show)
+        return tuple(_given(model, one, alive, known) for one, alive in zip(wanted, live, strict=True))
 
 
-def _given(model: Any, one: _Wanted, live: bool) -> Given:
-    spots = {(finding.file.name, finding.offset) for finding in one.found}
+def _given(model: Any, one: _Wanted, live: bool, known: set[bytes]) -> Given:
+    hits = [hit for hit in one.found if live or hit.half not in known]  # others have that half
+    spots = {(hit.finding.file.name, hit.finding.offset) for hit in hits}
     status: Status
     if live:
         status = "live"
@@ -80,7 +79,7 @@ def _given(model: Any, one: _Wanted, live: bool) -> Given:
     elif not spots:
         status = "gone"
     else:
-        status = "unclear" if _belongs(model, one) else "left"
+        status = "unclear" if _belongs(model, one, known) else "left"
     files = tuple(sorted({name for name, _ in spots}))
     number = None if one.days is None else len(one.days)
     return Given(one.what, one.position, status, len(spots), files, number, max(one.days or (), default=None))
@@ -152,12 +151,12 @@ def _is_live(records: Any, name: str, alone: AnyArray) -> bool:
 # --- rows --------------------------------------------------------------------------------------------
 
 
-def _rows(model: Any, given: Any) -> Iterator[_Wanted]:
+def _rows(model: Any, given: Any, show: Show) -> Iterator[_Wanted]:
     if given is None:
         return
     kept = _as_kept(model, given)
     dense = given.toarray() if is_sparse(given) else np.atleast_2d(np.asarray(given, dtype=float))
-    live = _live_rows(model, kept)
+    live = _live_rows(model, kept, show)
     for position in range(len(dense)):
         forms = [dense[position], _numbers(kept, position)]
         yield _Wanted("row", position + 1, live[position], _searchable(forms))
@@ -183,54 +182,58 @@ def _numbers(kept: Any, position: int) -> AnyArray:
     return kept[position : position + 1].data if is_sparse(kept) else kept[position]
 
 
-def _live_rows(model: Any, kept: Any) -> list[bool]:
+def _live_rows(model: Any, kept: Any, show: Show) -> list[bool]:
     """Say of each row whether a record that is there has the same."""
-    live = [False] * kept.shape[0]
-    for block in _blocks(model):
-        for position in range(len(live)):
-            live[position] = live[position] or _has(block, kept[position : position + 1])
-    return live
+    rows = list(_contents(kept))
+    wanted, live = set(rows), set()
+    for block in _blocks(model, show) if rows else ():
+        live |= wanted.intersection(_contents(block))
+    return [row in live for row in rows]
 
 
-def _blocks(model: Any) -> Iterator[Any]:
+def _blocks(model: Any, show: Show) -> Iterator[Any]:
     records = model._store.records
-    for place in np.flatnonzero(records.shelves.lengths).tolist():
+    places = np.flatnonzero(records.shelves.lengths).tolist()
+    for done, place in enumerate(places):
         yield records.batch_at(place)[0]
+        show("comparing", done + 1, len(places))
 
 
-def _has(block: Any, row: Any) -> bool:
-    if is_sparse(block):
-        alike = np.flatnonzero(np.diff(block.indptr) == row.nnz).tolist()
-        spans = (slice(block.indptr[j], block.indptr[j + 1]) for j in alike)
-        return any(
-            np.array_equal(block.indices[span], row.indices) and np.array_equal(block.data[span], row.data)
-            for span in spans
-        )
-    near = block[block[:, 0] == row[0, 0]]
-    return bool((near == row).all(axis=1).any())
+def _contents(block: Any) -> Iterator[bytes]:
+    """Return the bytes of each row: of a sparse one, of where its numbers stand, too."""
+    if not is_sparse(block):
+        for row in np.asarray(block, dtype=np.float64) + 0.0:  # -0.0 is 0.0
+            yield row.tobytes()
+        return
+    indices, numbers = block.indices.astype(np.int64), block.data.astype(np.float64) + 0.0
+    for first, stop in zip(block.indptr[:-1].tolist(), block.indptr[1:].tolist(), strict=True):
+        yield indices[first:stop].tobytes() + numbers[first:stop].tobytes()
 
 
 # --- found, though not a record ----------------------------------------------------------------------
 
 
-def _belongs(model: Any, one: _Wanted) -> bool:
+def _belongs(model: Any, one: _Wanted, known: set[bytes]) -> bool:
     """Say whether such bytes may well be something else that is rightly there."""
     if one.what == "row":
-        return any(_inside(model, np.asarray(pattern)) for pattern in one.patterns)
+        return any(form in known for pattern in one.patterns for form in _forms(0, pattern))
     name = one.patterns[0]
     if not isinstance(name, str):
         return False
     return len(name.encode("utf-8", "replace")) < SHORT or any(name in text for text in _texts(model))
 
 
-def _inside(model: Any, row: AnyArray) -> bool:
-    """Say whether a row's numbers also stand in a line in records that are there."""
-    forms = [row.astype(kind).tobytes() for kind in ("<f8", "<f4")]
-    for block in _blocks(model):
+def _known(model: Any, rows: list[_Wanted], show: Show) -> set[bytes]:
+    """Return what is found of rows, whole or half, and also stands in a line in records that are there."""
+    whole = [one for one in rows if any(hit.half is None for hit in one.found)]
+    unknown = {form for one in whole for pattern in one.patterns for form in _forms(0, pattern)}
+    unknown |= {hit.half for one in rows for hit in one.found if hit.half is not None}
+    known: set[bytes] = set()
+    for block in _blocks(model, show) if unknown else ():
         numbers = np.ascontiguousarray(block.data if is_sparse(block) else block)
-        if any(form in numbers.astype(kind).tobytes() for form, kind in zip(forms, ("<f8", "<f4"), strict=True)):
-            return True
-    return False
+        for kind in ("<f8", "<f4"):
+            known |= standing(numbers.astype(kind).tobytes(), unknown - known)
+    return known
 
 
 def _texts(model: Any) -> Iterator[str]:
