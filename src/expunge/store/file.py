@@ -94,6 +94,22 @@ def named_errors(path: Path) -> Iterator[None]:
         raise kind(f"{path}: {remedy} ({error}).") from error
 
 
+def insist(connection: sqlite3.Connection, statement: str, late: float) -> None:
+    """Execute a statement, if need be again and again, until it is too late.
+
+    SQLite does not wait at all for some locks; for others longer and longer, and one who writes all the time leaves
+    short gaps only.
+    """
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
+                raise
+        time.sleep(PAUSE)
+
+
 def beside(path: Path, ending: str) -> Path:
     """Return the name of a file that belongs to a store."""
     return path.with_name(path.name + ending)
@@ -220,7 +236,7 @@ class StoreFile:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
         elif not self.read_only:
-            self._connection.execute("PRAGMA journal_mode=WAL")
+            insist(self._connection, "PRAGMA journal_mode=WAL", time.monotonic() + self.wait)
         if version < FORMAT:
             self._migrate()
         tables = self._connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
@@ -447,12 +463,13 @@ class WriterLock:
 
     def acquire(self) -> None:
         """Wait until nobody else writes, or say who should."""
-        name = beside(self.path, "-lock")
+        name, late = beside(self.path, "-lock"), time.monotonic() + self.wait
         try:
             if self._connection is None:
                 self._connection = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
-                self._connection.execute("PRAGMA journal_mode=OFF")
-            self._try_until(self._connection, time.monotonic() + self.wait)
+            if not self._connection.in_transaction:  # as it may be after an interruption
+                for statement in ("PRAGMA journal_mode=OFF", "BEGIN EXCLUSIVE"):  # nothing is ever written there
+                    insist(self._connection, statement, late)
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise BusyStore(
@@ -460,16 +477,6 @@ class WriterLock:
                     "a longer wait= when opening."
                 ) from error
             raise ReadOnlyStore(f"{name}: cannot be locked ({error}); check the folder's permissions.") from error
-
-    def _try_until(self, connection: sqlite3.Connection, late: float) -> None:
-        """Try often: SQLite would wait longer and longer, and one who writes all the time leaves short gaps."""
-        while not connection.in_transaction:  # as it may be after an interruption
-            try:
-                connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
-                    raise
-                time.sleep(PAUSE)
 
     def release(self) -> None:
         """Let others write."""
