@@ -21,9 +21,9 @@ from expunge.cli.options import (
     Wait,
     whole,
 )
-from expunge.cli.output import INTERRUPTED, Report, reporting
+from expunge.cli.output import INTERRUPTED, STORE, Report, reporting
 from expunge.cli.train import report_counts
-from expunge.errors import BadRecords
+from expunge.errors import BadRecords, BusyStore, LogNotEmptied
 from expunge.wording import duration
 
 ShowOutcome = Annotated[
@@ -197,7 +197,11 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     prepared = model.prepare_request(request)
     outcome = None
     try:
-        outcome = model.serve_request(prepared)
+        try:
+            outcome = model.serve_request(prepared)
+        except LogNotEmptied as error:
+            outcome = error.outcome
+            report.note(str(error))
         _acknowledge(report, model, prepared, before)
         report.interrupted = "interrupted; but the request is done: `expunge receipts` lists its receipt."
     except KeyboardInterrupt:
@@ -218,6 +222,8 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     except Exception as error:
         if not getattr(error, "refused", False) and model.has_begun(prepared):
             report.note("the request had begun: the next command that opens the file finishes it, so do not repeat it.")
+            if isinstance(error, BusyStore):  # to try again would be wrong
+                report.fail(STORE, str(error), type(error).__name__)
         raise
     if show_outcome:
         _show_outcome(report, outcome)

@@ -393,15 +393,15 @@ class StoreFile:
 
     def truncate_log(self) -> None:
         """Bring everything from the log into the file, and leave nothing in the log."""
-        done = "what was asked is done and durable, but deleted bytes are still in the log"
+        failed = "its log, which may have deleted bytes, cannot be emptied"
         try:
             busy = self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except StoreError as error:
-            raise type(error)(f"{self.path}: {done} ({error}) The next call empties it.") from error
+            raise type(error)(f"{self.path}: {failed} ({error}) The next call does it.") from error
         if busy:
             raise BusyStore(
-                f"{self.path}: {done}, since another process keeps reading an old state. End its transaction; the next "
-                "call empties the log."
+                f"{self.path}: {failed}, since another program is writing, or keeps reading an old state. End its "
+                "transaction; the next call empties the log."
             )
 
     def copy_to(self, path: Path) -> None:
@@ -473,7 +473,7 @@ class WriterLock:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise BusyStore(
-                    f"{self.path}: others have been writing for {self.wait:g} s. Try again when they are done, or give "
+                    f"{self.path}: others have been writing for {self.wait:g} s. Nothing was done: try again, or give "
                     "a longer wait= when opening."
                 ) from error
             raise ReadOnlyStore(f"{name}: cannot be locked ({error}); check the folder's permissions.") from error
