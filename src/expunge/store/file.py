@@ -110,6 +110,19 @@ def insist(connection: sqlite3.Connection, statement: str, late: float) -> None:
         time.sleep(PAUSE)
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file so that, if it is new, only its owner can read it; what SQLite puts beside it is like it."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner can read."""
+    try:
+        os.close(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
+
+
 def beside(path: Path, ending: str) -> Path:
     """Return the name of a file that belongs to a store."""
     return path.with_name(path.name + ending)
@@ -163,6 +176,7 @@ class StoreFile:
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
         """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
+        make_private(path)
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -405,12 +419,8 @@ class StoreFile:
             )
 
     def copy_to(self, path: Path) -> None:
-        """Write what there is, in canonical order, into a new file, which nobody may read who may not read this."""
-        try:
-            mode = stat.S_IMODE(os.stat(self.path).st_mode)
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
+        """Write what there is, in canonical order, into a new file."""
+        make_private(path)
         self._run("VACUUM INTO ?", (str(path),))
 
     def replace_by(self, other: StoreFile) -> None:
