@@ -46,6 +46,10 @@ class StoreError(ExpungeError, OSError):
 
     __str__ = Exception.__str__
 
+    def add(self, sentence: str) -> None:
+        """Say more."""
+        self.args = (f"{self} {sentence}",)
+
 
 class NotAStore(StoreError):
     """There is no such file, or it holds something else."""
@@ -61,6 +65,17 @@ class CorruptStore(StoreError):
 
 class BusyStore(StoreError):
     """Another process is writing."""
+
+
+class LogNotEmptied(StoreError):
+    """A request is done and durable, but deleted bytes are still in the log: the next request or opening empties it.
+
+    ``outcome`` is how the request went, which it would have returned.
+    """
+
+    def __init__(self, message: str, outcome: Any = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class FullStore(StoreError):

@@ -34,6 +34,9 @@ from expunge.schedules import Assignment, Entering, Schedule, joins, joins_each
 from expunge.shelves import Shelves
 from expunge.types import AnyArray, Batch, Ints, Keys
 
+MOST_NAMED = 5
+"""How many unknown ids an error names."""
+
 
 class MemoryRecords:
     """Records in memory: any number of columns, an id each, and (optionally) the subject each belongs to.
@@ -243,7 +246,7 @@ class MemoryRecords:
         return replace(edit, entering=(*prepare(rows), *edit.entering[self.width :]))
 
     def locate(self, ids: AnyArray) -> Located:
-        """Return where records lie; raise `UnknownId` for the first that is not there."""
+        """Return where records lie; raise `UnknownId` for those that are not there."""
         return self._locate(as_ids("ids", ids))
 
     def _locate(self, wanted: AnyArray) -> Located:
@@ -252,7 +255,7 @@ class MemoryRecords:
             return self._locate_one(wanted)
         positions = self._packed(wanted)
         if len(unknown := np.flatnonzero(positions < 0)):
-            raise _unknown(wanted[unknown[0]])
+            raise _unknown_ids(wanted[unknown])
         return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
 
     def _packed(self, wanted: AnyArray) -> Ints:
@@ -267,7 +270,7 @@ class MemoryRecords:
     def _locate_one(self, wanted: AnyArray) -> Located:
         position = self._position(wanted)
         if position < 0:
-            raise _unknown(wanted[0])
+            raise _unknown_ids(wanted)
         return Located(np.array([position >> 32]), np.array([position & 0xFFFFFFFF]))
 
     def _position(self, wanted: AnyArray) -> int:
@@ -293,11 +296,14 @@ class MemoryRecords:
         else:
             check_distinct(wanted, "name each subject once")
         found: list[AnyArray] = []
-        for subject, hashed in zip(wanted, hashes(wanted).tolist(), strict=True):
-            where = self._where(subject, hashed)
-            if not where and missing == "error":
-                raise UnknownId(f"subjects: there is no record of subject {subject.item()!r}.")
+        unknown: list[int] = []
+        for number, hashed in enumerate(hashes(wanted).tolist()):
+            where = self._where(wanted[number], hashed)
             found.extend([self.ids_at(place)[slots] for place, slots in where])
+            if not where:
+                unknown.append(number)
+        if unknown and missing == "error":
+            raise _unknown_subjects(wanted[unknown])
         return np.concatenate(found) if found else self.model[self.width]
 
     def numbers_of(self, subjects: Any) -> Ints:
@@ -570,8 +576,30 @@ class MemoryRecords:
             self.shelves.shrink(count)
 
 
-def _unknown(record: Any) -> UnknownId:
-    return UnknownId(f"ids: there is no record {record.item()!r}; it may have been deleted already.")
+def _unknown_ids(ids: AnyArray) -> UnknownId:
+    if len(ids) == 1:
+        return UnknownId(f"ids: there is no record {ids[0].item()!r}; it may have been deleted already.")
+    return UnknownId(f"ids: there are no records {_listed(ids)}; {_GONE}.")
+
+
+def _unknown_subjects(names: AnyArray) -> UnknownId:
+    if len(names) == 1:
+        return UnknownId(f"subjects: there is no record of subject {names[0].item()!r}.")
+    return UnknownId(f"subjects: there are no records of subjects {_listed(names)}; {_GONE}.")
+
+
+_GONE = "they may have been deleted already"
+
+
+def _listed(names: AnyArray) -> str:
+    """Name the first few.
+
+    >>> _listed(np.array([3, 1])), _listed(np.arange(7))
+    ('3 and 1', '0, 1, 2, 3, 4 and 2 more')
+    """
+    shown = [repr(name) for name in names[:MOST_NAMED].tolist()]
+    last = f"{len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else shown.pop()
+    return f"{', '.join(shown)} and {last}"
 
 
 def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:

@@ -162,7 +162,7 @@ class Records(Protocol):
         """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
 
     def locate(self, ids: AnyArray) -> Located:
-        """Return where records lie; raise `UnknownId` for the first that is not there."""
+        """Return where records lie; raise `UnknownId` for those that are not there."""
 
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""

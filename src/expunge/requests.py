@@ -25,7 +25,7 @@ from scipy import sparse
 
 from expunge.columns import is_sparse, rows_in
 from expunge.engine import Outcome
-from expunge.errors import BadPlan, BadRecords, ExpungeError, RequestFailed
+from expunge.errors import BadPlan, BadRecords, ExpungeError, RequestFailed, StoreError
 from expunge.planning import check_positive
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.types import AnyArray
@@ -219,8 +219,8 @@ class _Run:
         try:
             outcome = self.model.serve_request(whole)
         except ExpungeError as error:
-            if not error.refused:
-                raise  # perhaps it was begun: to ask again would be to toss other coins
+            if not error.refused or isinstance(error, StoreError):
+                raise  # perhaps it was begun: to ask again would be to toss other coins. Or no request is at fault
             if len(waiting) == 1:
                 raise self._failed(self.done, waiting[0][0], error) from error
         else:

@@ -1,11 +1,15 @@
 """`expunge unlearn`, `insert`, `replace` and `replan`: whole requests or none, and their receipts."""
 
+import sqlite3
+
 import numpy as np
 import pytest
+import typer
 
 import expunge
 from cli.conftest import flat
 from cli.tables import COLUMNS, people, write_csv
+from expunge.cli.change import unlearn
 from expunge.store import failpoints, scan
 
 UNLEARN, INSERT, REPLACE = ("unlearn", "m.expunge"), ("insert", "m.expunge"), ("replace", "m.expunge")
@@ -291,3 +295,55 @@ def test_a_correction_does_not_give_a_record_to_someone_else(model, done, refuse
     assert done(*REPLACE, "same.csv", "--json")["records"] == 60
     write_csv(tmp_path / "moved.csv", [(mine[0], "S-0002", *mine[2:])])
     refused(3, ["column 'who': record 1 is another subject's", "insert it anew"], *REPLACE, "moved.csv")
+
+
+# --- what others do meanwhile -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(model):
+    """Another program that has the model's file open."""
+    connection = sqlite3.connect(model(), isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def test_what_is_done_is_acknowledged_though_deleted_bytes_are_still_in_the_log(other, run):
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM about").fetchall()
+    result = run(*UNLEARN, "--id", "7", "--wait", "0.1")
+    assert result.code == 0
+    assert "Done, and on disk" in result.out
+    assert "log, which may have deleted bytes, cannot be emptied" in flat(result.err)
+    assert "done and durable: do not repeat it" in flat(result.err)
+    result = run(*UNLEARN, "--id", "8", "--wait", "0.1", "--json")
+    assert (result.code, result.data["error"]["kind"]) == (6, "BusyStore")
+    other.execute("ROLLBACK")
+    found = run(*UNLEARN, "--id", "8", "--json").data
+    assert (found["records"], len(found["receipts"]), "notes" in found) == (58, 1, False)
+
+
+def test_while_another_program_writes_nothing_is_done_and_it_says_so(other, run):
+    other.execute("BEGIN IMMEDIATE")
+    result = run(*UNLEARN, "--id", "7", "--wait", "0.1")
+    assert (result.code, result.out) == (6, "")
+    assert "cannot be emptied, since another program is writing" in flat(result.err)
+    assert "done" not in result.err
+    other.execute("ROLLBACK")
+    assert run(*UNLEARN, "--id", "7", "--json").data["records"] == 59
+
+
+def test_who_waits_to_be_erased_is_not_to_be_asked_for_again(other, monkeypatch, capsys, tmp_path):
+    def meanwhile(name):
+        if name == "request: recorded":
+            other.execute("BEGIN IMMEDIATE")
+
+    monkeypatch.setattr(failpoints, "hook", meanwhile)
+    with pytest.raises(typer.Exit) as caught:
+        unlearn(tmp_path / "m.expunge", id=["7"], wait=0.1)
+    assert caught.value.exit_code == 5
+    assert "recorded; the next to use the store finishes it, so do not repeat it." in flat(capsys.readouterr().err)
+    other.execute("ROLLBACK")
+    monkeypatch.setattr(failpoints, "hook", None)
+    with expunge.open(tmp_path / "m.expunge") as found:
+        assert found.n_records_ == 59

@@ -15,6 +15,7 @@ from expunge.errors import (
     CorruptStore,
     ExpungeError,
     FullStore,
+    LogNotEmptied,
     NewerStore,
     NotAStore,
     ReadOnlyStore,
@@ -557,7 +558,7 @@ def test_a_full_disk_when_the_log_is_emptied(path):
         request = model.prepare_request(Delete(["person 5", "person 6"]))
         failpoints.hook = hook
         try:
-            with pytest.raises(StoreError, match=r"done and durable, but deleted bytes are still in the log.*room"):
+            with pytest.raises(LogNotEmptied, match=r"deleted bytes, cannot be emptied.*room.*done and durable"):
                 model.serve_request(request)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

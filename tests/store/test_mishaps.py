@@ -10,7 +10,7 @@ import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import BadPlan, BusyStore, CorruptStore, FullStore, NotAStore, SeedWarning, StoreError
+from expunge.errors import BadPlan, BusyStore, CorruptStore, FullStore, NotAStore, SeedWarning, StoreError, UnknownId
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile, beside
 from expunge.store.keeper import DurableKeeper
@@ -380,3 +380,27 @@ def test_a_refusal_says_so_wherever_it_is_noticed(path):
                 ask()
     with pytest.raises(expunge.errors.BadRecords, match="patterns: give a list"):
         scan(path, "abcdefgh")
+
+
+def test_several_that_are_not_there_are_all_named_up_to_a_few(tmp_path):
+    names = np.array([f"p{number // 2}" for number in range(N)])
+    memory = expunge.LogisticRegression(rho=0.5, records_per_subject=2).fit(X, Y, subjects=names)
+    memory.save(tmp_path / "model")
+    gone = "they may have been deleted already"
+    with expunge.open(tmp_path / "model") as stored:
+        for model in (memory, stored):
+            for said, asked in (
+                ("ids: there is no record 900; it may have been deleted already.", {"ids": [3, 900]}),
+                (f"ids: there are no records 900 and 901; {gone}.", {"ids": [900, 3, 901]}),
+                (f"ids: there are no records 902, 901, 900, 903, 904 and 1,001 more; {gone}.",
+                 {"ids": [902, 901, 3, 900, *range(903, 1906)]}),
+                ("subjects: there is no record of subject 'q'.", {"subjects": ["p3", "q"]}),
+                (f"subjects: there are no records of subjects 'q', 'r' and 's'; {gone}.",
+                 {"subjects": ["q", "p3", "r", "s"]}),
+            ):  # fmt: skip
+                with pytest.raises(UnknownId) as caught:
+                    model.unlearn(**asked)
+                assert str(caught.value) == said
+                assert caught.value.refused
+            assert model.n_records_ == N
+            assert model.unlearn(subjects=["q", "p3", "r"], missing="ignore").removed == 2

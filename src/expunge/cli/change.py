@@ -21,9 +21,9 @@ from expunge.cli.options import (
     Wait,
     whole,
 )
-from expunge.cli.output import INTERRUPTED, Report, reporting
+from expunge.cli.output import INTERRUPTED, STORE, Report, reporting
 from expunge.cli.train import report_counts
-from expunge.errors import BadRecords
+from expunge.errors import BadRecords, BusyStore, LogNotEmptied
 from expunge.wording import duration
 
 ShowOutcome = Annotated[
@@ -236,7 +236,11 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
     outcome = None
     nothing_begun, report.interrupted = report.interrupted, "interrupted; `expunge verify` tells whether it was begun."
     try:
-        outcome = model.serve_request(prepared)
+        try:
+            outcome = model.serve_request(prepared)
+        except LogNotEmptied as error:
+            outcome = error.outcome
+            report.note(str(error))
         _acknowledge(report, model, prepared, before)
         report.interrupted = "interrupted; but the request is done: `expunge receipts` lists its receipt."
     except KeyboardInterrupt:
@@ -265,6 +269,8 @@ def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: b
                 "the request had begun: the next command that may write, such as `expunge verify`, finishes it: do not "
                 "repeat it."
             )
+            if isinstance(error, BusyStore):  # to try again would be wrong
+                report.fail(STORE, str(error), type(error).__name__)
         raise
     if show_outcome:
         _show_outcome(report, outcome)

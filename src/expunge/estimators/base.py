@@ -216,8 +216,8 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         with self._keeper.lock, self._coins() as rng:
             if isinstance(prepared, Insert) and self._records.has_subjects:
-                self._keeper.catch_up(self._publish)
                 try:
+                    self._keeper.catch_up(self._publish)
                     self._records.check_new(prepared.ids)
                     self._refuse_crowds(prepared.subjects, self._records)
                 except ExpungeError as error:

@@ -94,6 +94,35 @@ def named_errors(path: Path) -> Iterator[None]:
         raise kind(f"{path}: {remedy} ({error}).") from error
 
 
+def insist(connection: sqlite3.Connection, statement: str, late: float) -> None:
+    """Execute a statement, if need be again and again, until it is too late.
+
+    SQLite does not wait at all for some locks; for others longer and longer, and one who writes all the time leaves
+    short gaps only.
+    """
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
+                raise
+        time.sleep(PAUSE)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file so that, if it is new, only its owner can read it; what SQLite puts beside it is like it."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner can read."""
+    try:
+        os.close(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
+
+
 def beside(path: Path, ending: str) -> Path:
     """Return the name of a file that belongs to a store."""
     return path.with_name(path.name + ending)
@@ -147,6 +176,7 @@ class StoreFile:
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
         """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
+        make_private(path)
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -220,7 +250,7 @@ class StoreFile:
             self._connection.execute("PRAGMA journal_mode=OFF")
             self._connection.execute("PRAGMA synchronous=OFF")
         elif not self.read_only:
-            self._connection.execute("PRAGMA journal_mode=WAL")
+            insist(self._connection, "PRAGMA journal_mode=WAL", time.monotonic() + self.wait)
         if version < FORMAT:
             self._migrate()
         tables = self._connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
@@ -377,24 +407,20 @@ class StoreFile:
 
     def truncate_log(self) -> None:
         """Bring everything from the log into the file, and leave nothing in the log."""
-        done = "what was asked is done and durable, but deleted bytes are still in the log"
+        failed = "its log, which may have deleted bytes, cannot be emptied"
         try:
             busy = self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except StoreError as error:
-            raise type(error)(f"{self.path}: {done} ({error}) The next call empties it.") from error
+            raise type(error)(f"{self.path}: {failed} ({error}) The next call does it.") from error
         if busy:
             raise BusyStore(
-                f"{self.path}: {done}, since another process keeps reading an old state. End its transaction; the next "
-                "call empties the log."
+                f"{self.path}: {failed}, since another program is writing, or keeps reading an old state. End its "
+                "transaction; the next call empties the log."
             )
 
     def copy_to(self, path: Path) -> None:
-        """Write what there is, in canonical order, into a new file, which nobody may read who may not read this."""
-        try:
-            mode = stat.S_IMODE(os.stat(self.path).st_mode)
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
+        """Write what there is, in canonical order, into a new file."""
+        make_private(path)
         self._run("VACUUM INTO ?", (str(path),))
 
     def replace_by(self, other: StoreFile) -> None:
@@ -447,29 +473,20 @@ class WriterLock:
 
     def acquire(self) -> None:
         """Wait until nobody else writes, or say who should."""
-        name = beside(self.path, "-lock")
+        name, late = beside(self.path, "-lock"), time.monotonic() + self.wait
         try:
             if self._connection is None:
                 self._connection = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
-                self._connection.execute("PRAGMA journal_mode=OFF")
-            self._try_until(self._connection, time.monotonic() + self.wait)
+            if not self._connection.in_transaction:  # as it may be after an interruption
+                for statement in ("PRAGMA journal_mode=OFF", "BEGIN EXCLUSIVE"):  # nothing is ever written there
+                    insist(self._connection, statement, late)
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise BusyStore(
-                    f"{self.path}: others have been writing for {self.wait:g} s. Try again when they are done, or give "
+                    f"{self.path}: others have been writing for {self.wait:g} s. Nothing was done: try again, or give "
                     "a longer wait= when opening."
                 ) from error
             raise ReadOnlyStore(f"{name}: cannot be locked ({error}); check the folder's permissions.") from error
-
-    def _try_until(self, connection: sqlite3.Connection, late: float) -> None:
-        """Try often: SQLite would wait longer and longer, and one who writes all the time leaves short gaps."""
-        while not connection.in_transaction:  # as it may be after an interruption
-            try:
-                connection.execute("BEGIN EXCLUSIVE")  # nothing is ever written there
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
-                    raise
-                time.sleep(PAUSE)
 
     def release(self) -> None:
         """Let others write."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from expunge.edits import Edit
 from expunge.engine import Change, Outcome, Verification, decide_on, propose, verify
-from expunge.errors import CorruptStore, ExpungeError, ReadOnlyStore, StoreError
+from expunge.errors import BusyStore, CorruptStore, ExpungeError, LogNotEmptied, ReadOnlyStore, StoreError
 from expunge.index import hashes
 from expunge.intake import as_ids
 from expunge.keeper import Keeper
@@ -49,6 +49,7 @@ from expunge.store.state import (
     check_key,
     plan_digest,
     read_description,
+    read_pending,
     read_state,
     read_vector,
     store_transcript,
@@ -57,6 +58,8 @@ from expunge.store.state import (
     write_vector,
 )
 from expunge.types import Array
+
+_DONE = "But what was asked is done and durable: do not repeat it."
 
 
 class _Exclusive:
@@ -75,8 +78,10 @@ class _Exclusive:
                 self._keeper.check_open()
                 self._enter()
             self._depth += 1
-        except BaseException:
+        except BaseException as error:
             self.threads.release()
+            if isinstance(error, ExpungeError):
+                error.refused = True
             raise
 
     def _enter(self) -> None:
@@ -232,32 +237,37 @@ class DurableKeeper(Keeper):
         if asked is None:
             return False
         number, position = asked
-        with self.lock:
-            waiting = self._waiting()
+        self.check_open()
+        with self._looking, self._reader.reading():  # so that nobody who writes can hold the answer up
+            waiting = read_pending(self._reader)
             if waiting is not None and waiting.number == number:
                 return True
-            receipt = self._file.text("receipts", position)
+            receipt = self._reader.text("receipts", position)
             return receipt is not None and Receipt.from_json(receipt).request == number
 
     def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
         self.refuse_read_only()
         with self.lock:
-            self.catch_up(publish)
-            coins = rng.bit_generator.state
             try:
+                self.catch_up(publish)
+                coins = rng.bit_generator.state
                 edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
                 pending = Pending(request, uuid.uuid4().hex, self.state.version, dict(coins))
                 self._record(pending)
             except ExpungeError as error:
                 error.refused = True
+                if isinstance(error, StoreError):
+                    error.add("Of what was asked now, nothing was done.")
                 raise
             return self._complete(pending, edit, rng, publish)
 
     def refuse_read_only(self) -> None:
         """Raise if the model can only be looked at."""
         if self.read_only:
-            raise ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
+            error = ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
+            error.refused = True
+            raise error
 
     def _record(self, pending: Pending) -> None:
         """Make a request durable, with its coins."""
@@ -267,6 +277,8 @@ class DurableKeeper(Keeper):
         try:
             with self._file.transaction():
                 self._file.put("pending", 0, pending.to_bytes())
+        except BusyStore:
+            raise
         except StoreError:
             with suppress(StoreError):
                 self.empty_log()  # a part of it may be there
@@ -274,8 +286,7 @@ class DurableKeeper(Keeper):
         failpoints.reach("request: recorded")
 
     def _waiting(self) -> Pending | None:
-        content = self._file.get("pending", 0)
-        return None if content is None else Pending.from_bytes(bytes(content))
+        return read_pending(self._file)
 
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the coins that were recorded with it."""
@@ -286,17 +297,19 @@ class DurableKeeper(Keeper):
                 if waiting.version != self.state.version:
                     raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
                 rng = waiting.generator()
-                self._complete(waiting, propose(self.learner, self.records, waiting.request, rng), rng, publish)
-            elif self._log:
+                edit = propose(self.learner, self.records, waiting.request, rng)
+                with suppress(LogNotEmptied):  # this is said below
+                    self._complete(waiting, edit, rng, publish)
+            if self._log:
                 self.empty_log()
 
     def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
         before = self.state
         self._log = True
-        self._file.begin()
-        self._state = None  # until all is done, whenever it is interrupted: then it is read anew
         try:
+            self._file.begin()
+            self._state = None  # until all is done, whenever it is interrupted: then it is read anew
             change = decide_on(self.learner, self._stored, self._tables, edit, rng)
             failpoints.reach("request: decided")
             vector = self._commit(change)
@@ -304,16 +317,21 @@ class DurableKeeper(Keeper):
             self._file.drop("pending", 0)
             failpoints.reach("request: written")
             self._file.commit()
-        except BaseException:
+        except BaseException as error:
             with suppress(StoreError):
                 self._file.rollback()
+            if isinstance(error, StoreError):
+                error.add("A request is recorded; the next to use the store finishes it, so do not repeat it.")
             raise
         self._state = state
         failpoints.reach("request: committed")
         try:
             self._show(state, vector, publish)
+        except StoreError as error:
+            error.add(_DONE)
+            raise
         finally:
-            self.empty_log()
+            self._erase(change.outcome)
         failpoints.reach("request: done")
         return change.outcome
 
@@ -371,6 +389,13 @@ class DurableKeeper(Keeper):
         self._file.truncate_log()
         self._log = False
 
+    def _erase(self, outcome: Outcome | None) -> None:
+        """Empty the log after something that is done."""
+        try:
+            self.empty_log()
+        except StoreError as error:
+            raise LogNotEmptied(f"{error} {_DONE}", outcome) from error
+
     def rewrite(self, description: Description, records: MemoryRecords, transcript: Transcript, model: Array) -> None:
         """Put a fresh fit in the place of everything, at once."""
         self.refuse_read_only()
@@ -386,7 +411,7 @@ class DurableKeeper(Keeper):
                 write_vector(self._file, model)
                 write_state(self._file, advanced(before, inventory))
             self.refresh()
-            self.empty_log()
+            self._erase(None)
 
     def reindex(self) -> None:
         """Write the indexes anew, for the number of records that there are."""

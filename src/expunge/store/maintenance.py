@@ -21,7 +21,7 @@ from expunge.store.keys import load_key
 from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export, read_exported
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
-from expunge.store.state import Pending, State, check_key, read_description, read_state, write_state
+from expunge.store.state import Pending, State, check_key, read_description, read_pending, read_state, write_state
 from expunge.types import AnyArray
 
 
@@ -120,12 +120,22 @@ def restore(
     finally:
         lock.release()
         lock.close()
-    keeper = DurableKeeper(target, loss=loss, wait=wait)
+    try:
+        _finish(DurableKeeper(target, loss=loss, wait=wait))
+    except StoreError as error:
+        raise StoreError(
+            f"{target}: the backup is restored, but not all is done that belongs to it ({error}) Whoever opens it next "
+            "does so first."
+        ) from error
+    return restored
+
+
+def _finish(keeper: DurableKeeper) -> None:
+    """Do what waits in a store."""
     try:
         keeper.catch_up(lambda: None)
     finally:
         keeper.close()
-    return restored
 
 
 def _key_of(target: Path, source: Path, state: State) -> bytes:
@@ -154,8 +164,7 @@ def _receipts_of(path: Path) -> tuple[dict[str, Any], Pending | None]:
             file.truncate_log()  # it will be removed: nothing may be in the log only
             state = read_state(file)
             receipts = [Receipt.from_json(text) for text in file.texts("receipts")]
-            content = file.get("pending", 0)
-            waiting = None if content is None else Pending.from_bytes(bytes(content))
+            waiting = read_pending(file)
         finally:
             file.close()
     except BusyStore:

@@ -107,7 +107,6 @@ def rename(new: Path, path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.chmod(new, 0o600)  # it has people's records
     os.replace(new, path)
     with suppress(OSError):  # not every system lets folders be synced
         folder = os.open(path.parent, os.O_RDONLY)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from expunge.errors import BadPlan, BadRecords, FullStore, StoreError
+from expunge.store.file import private
 from expunge.types import AnyArray, Ints
 
 Arrays = tuple[AnyArray, ...]
@@ -84,7 +85,7 @@ class Spool:
             self._shapes = [column.shape[1:] for column in columns]
         with _writing(self._folder):
             for number, column in enumerate(columns):
-                with self._file(number).open("ab") as file:
+                with open(self._file(number), "ab", opener=private) as file:
                     file.write(_bytes(column))
         self._runs[-1].rows += len(columns[0])
         self.count += len(columns[0])
@@ -283,7 +284,7 @@ def _deal(parts: Iterator[Arrays], order: Ints, cuts: Ints, files: list[Path]) -
     filled = cuts[-1] - cuts[1:]
     start = 0
     with _writing(files[0].parent), ExitStack() as stack:
-        streams = [stack.enter_context(file.open("wb")) for file in files]
+        streams = [stack.enter_context(open(file, "wb", opener=private)) for file in files]
         for part in parts:
             mine = buckets[start : start + len(part[0])]
             start += len(mine)

@@ -219,6 +219,12 @@ class Pending:
         return np.random.Generator(bits)
 
 
+def read_pending(file: StoreFile) -> Pending | None:
+    """Return the request that is recorded and not done, if there is one."""
+    content = file.get("pending", 0)
+    return None if content is None else Pending.from_bytes(bytes(content))
+
+
 def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Column:
     if width is None:
         return arrays[str(position)]
