@@ -96,7 +96,7 @@ def small_model(chosen, **more):
     return estimator(**{**given, **more})
 
 
-def check(chosen, runs=800, rho=0.6, **more):
+def check(chosen, runs=600, rho=0.6, **more):
     """Check the learner of a fitted model on its encoded records."""
     columns = 3 if chosen["more"] == "projected" else 2
     y = targets_for(chosen["model"])
@@ -145,7 +145,7 @@ def sample(make, runs, seed, ids):
     return np.array([whole_state(make(rng), ids) for _ in range(runs)])
 
 
-def compared(given, gone, count=6, runs=600, requests=None):
+def compared(given, gone, count=6, runs=450, requests=None):
     """Compare a model that unlearned some of its records with one that never had them."""
     y = targets_for("binary")
     kept = np.setdiff1d(np.arange(count), gone)
@@ -202,7 +202,7 @@ def test_crossing_a_power_of_two_shows_unless_the_number_of_records_was_declared
     """A fit on 5 records plans for 8, one on 4 for 4: without a declared number the old plan gives the record away."""
     undeclared = compared(CLASSES, [2], count=5)
     assert undeclared.p_value < 1e-6, undeclared
-    declared = compared({**CLASSES, "expected_records": 8}, [2], count=5, runs=600)
+    declared = compared({**CLASSES, "expected_records": 8}, [2], count=5, runs=450)
     assert declared.passed, declared
 
 

@@ -20,7 +20,7 @@ SUBTLE = ("bulks cut", "the last row keeps its answer, shuffled", "a fit anew")
 
 @pytest.mark.parametrize("case", TESTED, ids=name)
 def test_the_state_after_a_stream_has_the_law_of_fresh_learning(case):
-    report = check_exact(case.learner, case.columns, case.requests, subjects=case.subjects, runs=800, seed=5)
+    report = check_exact(case.learner, case.columns, case.requests, subjects=case.subjects, runs=600, seed=5)
     assert report.passed, report
 
 
