@@ -63,8 +63,8 @@ def look_for(
     now = look_up() if any(one.found and not one.live for one in wanted) else wanted
     with model._store.lock:
         live = [one.live or later.live for one, later in zip(wanted, now, strict=True)]
-        rows = [one for one, alive in zip(wanted, live, strict=True) if one.what == "row" and one.found and not alive]
-        known = _known(model, rows, show)
+        left = [one for one, alive in zip(wanted, live, strict=True) if one.what == "row" and one.found and not alive]
+        known = _known(model, left, show)
         return tuple(_given(model, one, alive, known) for one, alive in zip(wanted, live, strict=True))
 
 
