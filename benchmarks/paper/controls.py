@@ -175,7 +175,7 @@ def controls() -> list[Control]:
         Control("no coupling", scattered, {"reflect": _always_keep}),
         Control("inverted ratio", scattered, {"reflect": _inverted}),
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
-        Control("coins redrawn on retry", scattered, {}, _retry),
+        Control("coins redrawn on retry", scattered, {}, _retry, runs=8_000),
         Control("a fresh fit when a replay fails", scattered, {}, fresh_fit),
         Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
         Control("norms of half the size", halved, {"ROUNDING": math.inf}, runs=2_500),
@@ -183,7 +183,7 @@ def controls() -> list[Control]:
         Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
-        Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}),
+        Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}, runs=8_000),
         Control("a coupling chosen from the observed shift", everyone, {"allowances": _observed}),
         Control("a schedule that remembers the order of deletion", order, {}),
     ]

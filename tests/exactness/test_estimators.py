@@ -1,8 +1,8 @@
 """Exactness of the estimators: the complete state after requests against that of a fresh fit.
 
 Level 0.01 after Bonferroni, fixed seeds. Cases are small (6 records, 3 or 4 steps, 2 features) with noise about as
-large as a contribution, and every two choices meet in one of them. With this many runs a difference of 0.2 standard
-deviations would be noticed; benchmarks/paper has all combinations, with more runs.
+large as a contribution, and every two choices meet in one of them. With this many runs a difference of a quarter of a
+standard deviation would be noticed; benchmarks/paper has all combinations, with more runs.
 Controls must be caught with p < 1e-6.
 """
 
