@@ -18,7 +18,9 @@ from expunge.cli.options import (
     Subjects,
     SubjectsFile,
     Tables,
+    Unsigned,
     Wait,
+    signing,
     whole,
 )
 from expunge.cli.output import INTERRUPTED, STORE, Report, reporting
@@ -42,6 +44,7 @@ def unlearn(
     ] = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -58,13 +61,14 @@ def unlearn(
     with reporting(json) as report:
         from expunge.records import Delete
 
+        key = signing(sign_with, unsigned)
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         if (ids is None) == (subjects is None):
             raise BadRecords("ids: name records (--id, --ids-file) or people (--subject, --subjects-file), not both.")
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        with opened(model, wait=wait, sign_with=key) as found:
             missing = "ignore" if ignore_missing else "error"
             named = Delete(keys_of(found, "id", ids), keys_of(found, "subject", subjects), missing)  # type: ignore[arg-type]
-            _serve(report, found, model, named, outcome, sign_with)
+            _serve(report, found, model, named, outcome, key)
 
 
 def insert(
@@ -73,6 +77,7 @@ def insert(
     on_error: OnErrorOption = "stop",
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -83,9 +88,10 @@ def insert(
     with reporting(json) as report:
         from expunge.records import Insert
 
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        key = signing(sign_with, unsigned)
+        with opened(model, wait=wait, sign_with=key) as found:
             columns, block = _encoded(report, found, model, data, on_error)
-            _serve(report, found, model, Insert(columns, block.ids, block.subjects), outcome, sign_with)
+            _serve(report, found, model, Insert(columns, block.ids, block.subjects), outcome, key)
 
 
 def replace(
@@ -97,6 +103,7 @@ def replace(
     ] = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -108,7 +115,8 @@ def replace(
     with reporting(json) as report:
         from expunge.records import Replace
 
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        key = signing(sign_with, unsigned)
+        with opened(model, wait=wait, sign_with=key) as found:
             columns, block = _encoded(report, found, model, data, on_error)
             if block.ids is None:
                 raise BadRecords(
@@ -116,7 +124,7 @@ def replace(
                     "it by its number, and insert the corrected one."
                 )
             missing = "ignore" if ignore_missing else "error"
-            _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, sign_with)  # type: ignore[arg-type]
+            _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, key)  # type: ignore[arg-type]
 
 
 def replan(
@@ -191,7 +199,7 @@ def _encoded(report: Report, model: Any, path: Path, data: list[Path], on_error:
     return (X, block.y) if has_target(model) else (X,), block
 
 
-def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: bool, sign_with: Path | None) -> None:
+def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: bool, sign_with: Any) -> None:
     """Serve a request and print its receipt; once begun, it is finished even after Ctrl-C."""
     before = {receipt["request"] for receipt in model.export_receipts()["receipts"]}
     prepared = model.prepare_request(request)

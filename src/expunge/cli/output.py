@@ -119,6 +119,8 @@ def at_the_prompt(text: str) -> str:
 _COMMANDS = {
     "replan(expected_records=...)": "`expunge replan --expected-records`",
     "replan()": "`expunge replan`",
+    "sign_with: the receipts": "--sign-with: the receipts",
+    "sign_with=False": "--unsigned",
     "save()": "`expunge fit`",
     "what export_receipts() gave last": "as --receipts what `expunge receipts -o` wrote last",
     "make one with make_signing_key": "make one with `expunge keygen`",
