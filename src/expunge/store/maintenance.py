@@ -208,8 +208,8 @@ def _prepare(
     try:
         state = read_state(file)
         receipts = [Receipt.from_json(json.dumps(one)) for one in said["receipts"]]
-        key = _key_of(target, source, state)
         _check_descent(source, state, said, receipts)
+        key = _key_of(target, source, state)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
         ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
@@ -235,7 +235,7 @@ def _prepare(
 def _check_descent(source: Path, state: State, said: dict[str, Any], receipts: list[Receipt]) -> None:
     """Raise unless the receipts go on where those of the backup end."""
     if said["store"] != state.store:
-        raise StoreError(f"{source}: this is a backup of another store; give one of the same.")
+        raise StoreError(f"{source}: this is a backup of another model, as the receipts show; give one of this model.")
     heads = [receipt.hash for receipt in receipts]
     if state.receipts > len(heads) or (state.receipts and heads[state.receipts - 1] != state.head):
         raise StoreError(
