@@ -46,6 +46,21 @@ def test_who_was_erased_stays_erased_when_a_backup_is_restored(model, done, tmp_
     assert done("verify", "m.expunge", "--json")["ok"]
 
 
+def test_signed_receipts_stay_signed_unless_one_says_so(model, done, refused):
+    model()
+    done("keygen", "key.pem")
+    done("backup", "m.expunge", "monday")
+    done("unlearn", "m.expunge", "--id", 7, "--sign-with", "key.pem")
+    for command in (("unlearn", "m.expunge", "--id", 8), ("restore", "monday", "m.expunge")):
+        said = refused(3, "--sign-with: the receipts of this store are signed; give the key, or --unsigned", *command)
+        assert "sign_with" not in said
+        refused(3, "--unsigned: a key to sign with is given as well", *command, "--unsigned", "--sign-with", "key.pem")
+    assert done("restore", "monday", "m.expunge", "--sign-with", "key.pem", "--json")["erased"] == 1
+    assert done("receipts", "m.expunge", "--public-key", "key.pem.pub", "--json")["signed"] == 2
+    assert done("restore", "monday", "m.expunge", "--unsigned", "--json")["erased"] == 1
+    assert done("receipts", "m.expunge", "--json")["signed"] == 2
+
+
 def test_a_lost_model_is_restored_with_exported_receipts(model, done, refused, tmp_path):
     path = model()
     done("backup", "m.expunge", "monday")

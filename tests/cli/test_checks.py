@@ -114,7 +114,6 @@ TAMPERED = {
     "the last": (lambda told: told["receipts"].pop(), "head"),
     "the order": (lambda told: told["receipts"].reverse(), "receipts[0]"),
     "the head": (lambda told: told.update(head="0" * 64), "head"),
-    "no signature": (lambda told: told["receipts"][0].update(signature=None), "receipts[0]: "),
     "no receipts": (lambda told: told.clear(), "format"),
     "another thing": (lambda told: told["receipts"].append(7), "receipts[2]"),
 }  # fmt: skip
@@ -132,6 +131,16 @@ def test_exported_receipts_that_were_tampered_with_are_found_out(case, erased, d
     found = run("receipts", "r.json", "--public-key", "key.pem.pub", "--json")
     assert (found.code, found.data["ok"]) == (1, False)
     assert any(said in problem for problem in found.data["problems"])
+
+
+def test_receipts_of_which_some_are_not_signed_are_said_to_be_just_that(erased, done, run):
+    done("unlearn", "m.expunge", "--id", "9", "--unsigned")
+    result = run(*RECEIPTS, "--public-key", "key.pem.pub")
+    assert result.code == 1
+    assert "3 receipts, 2 of them signed: in order, but NOT ALL are signed." in flat(result.out)
+    assert "- signatures: 1 of 3 receipts have none" in flat(result.out)
+    assert "altered" not in result.out
+    assert done(*RECEIPTS, "--json")["signed"] == 2
 
 
 def test_signatures_of_another_key_and_heads_never_seen_are_found_out(erased, done, run):

@@ -131,7 +131,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(path, tmp_path):
     altered["receipts"][0]["removed"] = 4
     backup(path, tmp_path / "newer")
     for source, receipts, error, words in (
-        (tmp_path / "other", None, StoreError, "another store"),
+        (tmp_path / "other", None, StoreError, "backup of another model"),
         (tmp_path / "copy", altered, CorruptStore, "receipts"),
         (tmp_path / "copy", {"receipts": []}, CorruptStore, "format"),
         (tmp_path / "nowhere", None, NotAStore, "no such file"),
@@ -148,6 +148,21 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(path, tmp_path):
     with pytest.raises(StoreError, match="do not go on"):
         restore(tmp_path / "newer", path, receipts=older)
     assert path.read_bytes() == before
+
+
+def test_a_backup_of_another_model_is_said_to_be_just_that(path, tmp_path):
+    with expunge.open(path, read_only=True) as model:
+        model.save(tmp_path / "other")  # with receipts and a key of its own
+    backup(tmp_path / "other", tmp_path / "copy")
+    with expunge.open(path) as model:
+        exported = model.export_receipts()
+    before = path.read_bytes()
+    for receipts in (None, exported):
+        with pytest.raises(StoreError, match="copy: this is a backup of another model") as caught:
+            restore(tmp_path / "copy", path, receipts=receipts)
+        assert "key" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.glob("*-new*")) == []
 
 
 def test_paths_that_cannot_be(path, tmp_path):

@@ -407,11 +407,20 @@ def test_without_a_public_key_signatures_are_counted_only():
     assert check(document).signed == 3
 
 
+MISSING = "signatures: {} receipts have none: these were written without the key, or their signatures were taken off."
+
+
 def test_with_a_public_key_every_receipt_must_be_signed():
     document = exported(chain(2, signer=None))
     assert check_receipts(document) == ReceiptsCheck((), 2, 0)
-    problem = "signature: missing, though a public key was given."
-    assert check(document) == ReceiptsCheck((f"receipts[0]: {problem}", f"receipts[1]: {problem}"), 2, 0)
+    assert check(document) == ReceiptsCheck((MISSING.format("2 of 2"),), 2, 0, 2)
+
+
+def test_some_that_are_not_signed_are_said_to_be_not_signed_and_nothing_else():
+    document = exported(chain())
+    for number in (1, 3):
+        document["receipts"][number]["signature"] = None
+    assert check(document) == ReceiptsCheck((MISSING.format("2 of 5"),), 5, 3, 2)
 
 
 TAMPERED = {

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from expunge.cli.models import opened
-from expunge.cli.options import Json, Store, Wait, check_output
+from expunge.cli.options import Json, SignWith, Store, Unsigned, Wait, check_output, signing
 from expunge.cli.output import reporting
 from expunge.wording import size
 
@@ -54,6 +54,8 @@ def restore(
         Path | None,
         typer.Option(metavar="FILE", help="Receipts exported last, if the model's file is lost."),
     ] = None,
+    sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -68,7 +70,8 @@ def restore(
 
         import expunge.store
 
-        found = expunge.store.restore(backup, model, receipts=receipts, wait=wait)
+        key = signing(sign_with, unsigned)
+        found = expunge.store.restore(backup, model, receipts=receipts, wait=wait, sign_with=key)
         report.data = asdict(found)
         report.facts(
             f"{model} is restored from {backup}",
@@ -86,9 +89,9 @@ def keygen(
 ) -> None:
     """Make an Ed25519 key to sign receipts with.
 
-    Give it as --sign-with to fit, unlearn, insert and replace. Keep it secret,
-    and publish the public key (KEY.pub): with it anyone can check receipts
-    (`expunge receipts --public-key`).
+    Give it as --sign-with to fit, unlearn, insert, replace and restore. Keep
+    it secret, and publish the public key (KEY.pub): with it anyone can check
+    receipts (`expunge receipts --public-key`).
     """
     with reporting(json) as report:
         import expunge.store

@@ -18,7 +18,9 @@ from expunge.cli.options import (
     Subjects,
     SubjectsFile,
     Tables,
+    Unsigned,
     Wait,
+    signing,
     whole,
 )
 from expunge.cli.output import INTERRUPTED, STORE, Report, reporting
@@ -46,6 +48,7 @@ def unlearn(
     ] = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -62,6 +65,7 @@ def unlearn(
     with reporting(json) as report:
         from expunge.records import Delete
 
+        key = signing(sign_with, unsigned)
         ids, subjects = listed("id", id, ids_file), listed("subject", subject, subjects_file)
         given = [one for one in (ids, subjects, number) if one is not None]
         if len(given) != 1:
@@ -70,11 +74,11 @@ def unlearn(
                 f"--id: {said}; name records (--id, --ids-file), people (--subject, --subjects-file), or, where no "
                 "column names records, their numbers (--number)."
             )
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        with opened(model, wait=wait, sign_with=key) as found:
             _check_numbered(found, ids, number)
             missing = "ignore" if ignore_missing else "error"
             named = Delete(number or keys_of(found, "id", ids), keys_of(found, "subject", subjects), missing)  # type: ignore[arg-type]
-            _serve(report, found, model, named, outcome, sign_with)
+            _serve(report, found, model, named, outcome, key)
 
 
 def _check_numbered(model: Any, ids: list[str] | None, numbers: list[int] | None) -> None:
@@ -97,6 +101,7 @@ def insert(
     on_error: OnErrorOption = "stop",
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -107,9 +112,10 @@ def insert(
     with reporting(json) as report:
         from expunge.records import Insert
 
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        key = signing(sign_with, unsigned)
+        with opened(model, wait=wait, sign_with=key) as found:
             columns, block = _encoded(report, found, model, data, on_error)
-            _serve(report, found, model, Insert(columns, block.ids, block.subjects), outcome, sign_with)
+            _serve(report, found, model, Insert(columns, block.ids, block.subjects), outcome, key)
 
 
 def replace(
@@ -121,6 +127,7 @@ def replace(
     ] = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
+    unsigned: Unsigned = False,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
@@ -132,7 +139,8 @@ def replace(
     with reporting(json) as report:
         from expunge.records import Replace
 
-        with opened(model, wait=wait, sign_with=sign_with) as found:
+        key = signing(sign_with, unsigned)
+        with opened(model, wait=wait, sign_with=key) as found:
             columns, block = _encoded(report, found, model, data, on_error)
             if block.ids is None:
                 raise BadRecords(
@@ -141,7 +149,7 @@ def replace(
                 )
             _check_owners(found, block)
             missing = "ignore" if ignore_missing else "error"
-            _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, sign_with)  # type: ignore[arg-type]
+            _serve(report, found, model, Replace(columns, block.ids, missing=missing), outcome, key)  # type: ignore[arg-type]
 
 
 def replan(
@@ -229,7 +237,7 @@ def _encoded(report: Report, model: Any, path: Path, data: list[Path], on_error:
     return (X, block.y) if has_target(model) else (X,), block
 
 
-def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: bool, sign_with: Path | None) -> None:
+def _serve(report: Report, model: Any, path: Path, request: Any, show_outcome: bool, sign_with: Any) -> None:
     """Serve a request and print its receipt; once begun, it is finished even after Ctrl-C."""
     before = {receipt["request"] for receipt in model.export_receipts()["receipts"]}
     prepared = model.prepare_request(request)

@@ -160,13 +160,18 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
         show_receipts(report, f"the last {SHOWN}" if len(found) > SHOWN else "", found[-SHOWN:])
     report.say(
         f"{checked.count:,} receipts in all, {checked.signed:,} of them signed: "
-        + ("an unbroken chain." if checked.ok else "NOT all is well:"),
+        + ("an unbroken chain." if checked.ok else _trouble(checked)),
         "" if checked.ok else "bold red",
     )
     for problem in checked.problems:
         report.say(f"- {problem}")
     if output is not None:
         report.say(f"Exported to {output}.")
+
+
+def _trouble(checked: Any) -> str:
+    only_unsigned = checked.unsigned and len(checked.problems) == 1
+    return "in order, but NOT ALL are signed." if only_unsigned else "NOT as they were written."
 
 
 def verify(

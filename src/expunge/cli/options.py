@@ -32,6 +32,9 @@ SignWith = Annotated[
     Path | None,
     typer.Option(metavar="KEY", help="Sign receipts with this Ed25519 key (PEM; `expunge keygen` makes one)."),
 ]
+Unsigned = Annotated[
+    bool, typer.Option("--unsigned", help="Leave the receipt unsigned, though those before it are signed.")
+]
 PublicKey = Annotated[
     str | None, typer.Option(metavar="KEY", help="Check signatures with this key: hexadecimal digits, or a PEM file.")
 ]
@@ -54,6 +57,13 @@ def whole(text: str) -> int:
     if not number.is_integer() or abs(number) > 1e18:
         raise typer.BadParameter(f"{text!r} is no whole number, such as 2e6.")
     return int(number)
+
+
+def signing(sign_with: Path | None, unsigned: bool) -> Path | Literal[False] | None:
+    """Return what to sign receipts with."""
+    if unsigned and sign_with is not None:
+        raise BadPlan("--unsigned: a key to sign with is given as well; leave one of them out.")
+    return False if unsigned else sign_with
 
 
 def rho_or_auto(text: str) -> float | str:

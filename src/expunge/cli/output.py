@@ -141,6 +141,8 @@ _COMMANDS = {
     "replan(expected_records=...)": "`expunge replan --expected-records`",
     "replan()": "`expunge replan`",
     "write one with model.save(path)": "`expunge fit` makes one",
+    "sign_with: the receipts": "--sign-with: the receipts",
+    "sign_with=False": "--unsigned",
     "save()": "`expunge fit`",
     "open it with read_only=True": "commands that only look may still work",
     "give a longer wait= when opening": "give a longer --wait",

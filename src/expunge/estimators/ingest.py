@@ -23,7 +23,7 @@ from expunge.progress import Show, progress_bars
 from expunge.schedules import Assignment
 from expunge.schema import EncodedTables
 from expunge.store.file import WAIT, StoreFile, as_wait, beside
-from expunge.store.keys import Signer
+from expunge.store.keys import as_signer
 from expunge.store.parts import Layout
 from expunge.store.records import Inventory, StoredRecords, index_records
 from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for
@@ -75,8 +75,7 @@ def ingest(
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
     check_new(path)
-    if sign_with is not None:
-        Signer(sign_with)  # raises for what is no key, before anything is read
+    as_signer(sign_with)  # raises for what is no key, before anything is read
     model = clone(model)
     if getattr(model, "classes", ()) is None:
         raise BadPlan("classes: declare all of them; a block of records may not have some.")

@@ -14,7 +14,7 @@ from expunge.estimators.regressors import HuberRegressor, LinearRegression, Line
 from expunge.estimators.ridge import Ridge
 from expunge.store.file import WAIT
 from expunge.store.keeper import DurableKeeper
-from expunge.store.keys import Signer
+from expunge.store.keys import as_signer
 from expunge.store.saving import as_path
 from expunge.store.state import PROJECTION
 
@@ -38,7 +38,8 @@ def open(
     The model is used like any other; what is asked of it is durable when the call returns. ``loss`` is the loss of a
     model that has one of its own. With ``read_only`` it predicts (always by the newest state) and changes nothing.
     Several processes may open a file; they write one after the other, and wait for ``wait`` seconds before they give
-    up. ``sign_with`` is an Ed25519 key, or the path of one in PEM, to sign receipts with.
+    up. ``sign_with`` is an Ed25519 key, or the path of one in PEM, to sign receipts with. Where earlier receipts
+    are signed, requests need it; ``sign_with=False`` leaves their receipts unsigned all the same.
 
     >>> import tempfile, numpy as np, expunge
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
@@ -49,7 +50,7 @@ def open(
     ...         print(model.n_records_, model.verify().ok, len(model.export_receipts()["receipts"]))
     298 True 1
     """
-    signer = None if sign_with is None else Signer(sign_with)
+    signer = as_signer(sign_with)
     keeper = DurableKeeper(as_path(path), loss=loss, read_only=read_only, wait=wait, signer=signer)
     try:
         return _model(keeper, loss)

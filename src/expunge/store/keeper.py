@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from expunge.selectors import Running
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import Signer, load_key
-from expunge.store.receipts import Receipt, digest_names, write_receipt
+from expunge.store.receipts import Receipt, check_signer, digest_names, write_receipt
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.saving import remove
 from expunge.store.state import (
@@ -117,12 +117,13 @@ class DurableKeeper(Keeper):
         loss: Any = None,
         read_only: bool = False,
         wait: float = WAIT,
-        signer: Signer | None = None,
+        signer: Signer | Literal[False] | None = None,
     ) -> None:
         self.path = path
         self.read_only = read_only
         self.wait = wait = as_wait(wait)
-        self.signer = signer
+        self.signer = signer or None
+        self._given_signer = signer
         self._strangers = {} if loss is None else {type(loss).__name__: loss}
         self._process = os.getpid()
         self.begun = None
@@ -252,6 +253,7 @@ class DurableKeeper(Keeper):
             try:
                 self.catch_up(publish)
                 coins = rng.bit_generator.state
+                self._check_signer()
                 edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
                 pending = Pending(request, uuid.uuid4().hex, self.state.version, dict(coins))
                 self._record(pending)
@@ -268,6 +270,11 @@ class DurableKeeper(Keeper):
             error = ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
             error.refused = True
             raise error
+
+    def _check_signer(self) -> None:
+        """Raise if the receipt would be unsigned by mistake: the first or the last that there is, is signed."""
+        texts = [self._file.text("receipts", number) for number in (1, self.state.receipts)]
+        check_signer(self._given_signer, [Receipt.from_json(text).signature for text in texts if text is not None])
 
     def _record(self, pending: Pending) -> None:
         """Make a request durable, with its coins."""

@@ -12,7 +12,7 @@ import secrets
 import stat
 from contextlib import suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from expunge.errors import BadPlan, StoreError
 
@@ -114,6 +114,11 @@ class Signer:
         """Return the signature of a receipt's hash, in hexadecimal digits."""
         check_hex("hash", hash_hex, 64)
         return self._key.sign(_signed_text(hash_hex)).hex()
+
+
+def as_signer(sign_with: Any) -> Signer | Literal[False] | None:
+    """Return what signs receipts: nothing if it is None, nor if it is False, for receipts unsigned deliberately."""
+    return sign_with if sign_with is None or sign_with is False else Signer(sign_with)
 
 
 def confirms(key: Ed25519PublicKey, signature: str, hash_hex: str) -> bool:

@@ -17,8 +17,17 @@ from expunge.records import Delete
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keeper import DurableKeeper
-from expunge.store.keys import load_key
-from expunge.store.receipts import NamedBy, Receipt, are_named, check_receipts, digest_names, export, read_exported
+from expunge.store.keys import as_signer, load_key
+from expunge.store.receipts import (
+    NamedBy,
+    Receipt,
+    are_named,
+    check_receipts,
+    check_signer,
+    digest_names,
+    export,
+    read_exported,
+)  # fmt: skip
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
 from expunge.store.state import Pending, State, check_key, read_description, read_pending, read_state, write_state
@@ -89,15 +98,17 @@ def restore(
     receipts: Any = None,
     loss: Any = None,
     wait: float = WAIT,
+    sign_with: Any = None,
 ) -> Restored:
     """Put a backup in the place of a store, and erase again who was erased since it was made.
 
     Who that was is known from the receipts: of the store that is there now or, if it cannot be read, from
-    ``receipts``, which `export_receipts` gave (or the path of a file of them). Nobody may have the store open
+    ``receipts``, which `export_receipts` gave (or the path of a file of them). To erase them again gets a receipt of
+    its own, for which ``sign_with`` is as in `expunge.open`. Nobody may have the store open
     meanwhile. Go back because a file is lost or damaged, never because a deletion turned out one way or the other: that
     would be a bias.
     """
-    source, target = as_path(backup), as_path(path)
+    source, target, signer = as_path(backup), as_path(path), as_signer(sign_with)
     check_folder(target)
     new = beside(target, "-new")
     lock = WriterLock(target, as_wait(wait))
@@ -107,6 +118,8 @@ def restore(
         _copy(source, new)
         strangers = {} if loss is None else {type(loss).__name__: loss}
         restored = _prepare(new, target, source, said, waiting, strangers)
+        if restored.erased:  # which gets a receipt
+            check_signer(signer, [one["signature"] for one in said["receipts"][:1] + said["receipts"][-1:]])
         failpoints.reach("restore: prepared")
         if not beside(target, "-key").exists():
             copy_key(beside(source, "-key"), beside(target, "-key"))
@@ -121,7 +134,7 @@ def restore(
         lock.release()
         lock.close()
     try:
-        _finish(DurableKeeper(target, loss=loss, wait=wait))
+        _finish(DurableKeeper(target, loss=loss, wait=wait, signer=signer))
     except StoreError as error:
         raise StoreError(
             f"{target}: the backup is restored, but not all is done that belongs to it ({error}) Whoever opens it next "
@@ -195,8 +208,8 @@ def _prepare(
     try:
         state = read_state(file)
         receipts = [Receipt.from_json(json.dumps(one)) for one in said["receipts"]]
-        key = _key_of(target, source, state)
         _check_descent(source, state, said, receipts)
+        key = _key_of(target, source, state)
         newer = receipts[state.receipts :]
         schedule = read_description(file, strangers).plan.learner.schedule
         ids = _named(StoredRecords(file, state.inventory, schedule), newer, waiting, key)
@@ -222,7 +235,7 @@ def _prepare(
 def _check_descent(source: Path, state: State, said: dict[str, Any], receipts: list[Receipt]) -> None:
     """Raise unless the receipts go on where those of the backup end."""
     if said["store"] != state.store:
-        raise StoreError(f"{source}: this is a backup of another store; give one of the same.")
+        raise StoreError(f"{source}: this is a backup of another model, as the receipts show; give one of this model.")
     heads = [receipt.hash for receipt in receipts]
     if state.receipts > len(heads) or (state.receipts and heads[state.receipts - 1] != state.head):
         raise StoreError(

@@ -144,6 +144,15 @@ def write_receipt(
     return receipt if signer is None else Receipt(*said, signature=signer.sign(receipt.hash))
 
 
+def check_signer(signer: Signer | Literal[False] | None, signatures: Iterable[str | None]) -> None:
+    """Raise if a receipt would have no signature though others have, unless that is meant (False)."""
+    if signer is None and any(signature is not None for signature in signatures):
+        raise BadPlan(
+            "sign_with: the receipts of this store are signed; give the key, or sign_with=False to leave receipts "
+            "unsigned deliberately."
+        )
+
+
 def genesis(store: str) -> str:
     """Return what stands for the hash of the receipt before the first: no two stores' chains begin alike.
 
@@ -338,6 +347,8 @@ class ReceiptsCheck:
     """How many receipts there are."""
     signed: int
     """How many are signed; with a public key given, by that key."""
+    unsigned: int = 0
+    """With a public key given: how many have no signature. That is one problem, whatever their number."""
 
     @property
     def ok(self) -> bool:
@@ -377,11 +388,16 @@ def check_receipts(
     for number, said in enumerate(document["receipts"]):
         problems += [f"receipts[{number}]: {problem}" for problem in walk.step(said)]
     problems += _frame_problems(document, walk)
+    if walk.unsigned:
+        problems.append(
+            f"signatures: {walk.unsigned:,} of {len(document['receipts']):,} receipts have none: these were written "
+            "without the key, or their signatures were taken off."
+        )
     if noted not in (None, beginning) and noted not in walk.hashes:
         problems.append("noted: no receipt has this hash; receipts were altered or taken out since it was noted.")
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"… and {len(problems) - MOST_PROBLEMS} more."]
-    return ReceiptsCheck(tuple(problems), len(document["receipts"]), walk.signed)
+    return ReceiptsCheck(tuple(problems), len(document["receipts"]), walk.signed, walk.unsigned)
 
 
 _BREAK = "previous: not the hash of the receipt before; one was taken out, put in or moved here."
@@ -400,7 +416,7 @@ class _Walk:
         self.version = -1
         self.requests: set[str] = set()
         self.hashes: set[str] = set()
-        self.signed = 0
+        self.signed = self.unsigned = 0
 
     def step(self, said: object) -> Iterator[str]:
         """Go on to the next receipt; give what is wrong with it."""
@@ -426,7 +442,7 @@ class _Walk:
         if self.key is None:
             self.signed += receipt.signature is not None
         elif receipt.signature is None:
-            yield "signature: missing, though a public key was given."
+            self.unsigned += 1
         elif confirms(self.key, receipt.signature, receipt.hash):
             self.signed += 1
         else:
