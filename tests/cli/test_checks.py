@@ -126,7 +126,7 @@ def test_exported_receipts_that_were_tampered_with_are_found_out(case, erased, d
     tampered(tmp_path / "r.json", change)
     result = run("receipts", "r.json", "--public-key", "key.pem.pub")
     assert result.code == 1
-    assert "NOT all is well" in result.out
+    assert "NOT as they were written" in result.out
     assert f"- {said}" in result.out
     found = run("receipts", "r.json", "--public-key", "key.pem.pub", "--json")
     assert (found.code, found.data["ok"]) == (1, False)
@@ -137,7 +137,7 @@ def test_receipts_of_which_some_are_not_signed_are_said_to_be_just_that(erased, 
     done("unlearn", "m.expunge", "--id", "9", "--unsigned")
     result = run(*RECEIPTS, "--public-key", "key.pem.pub")
     assert result.code == 1
-    assert "3 receipts, 2 of them signed: in order, but NOT ALL are signed." in flat(result.out)
+    assert "3 receipts in all, 2 of them signed: in order, but NOT ALL are signed." in flat(result.out)
     assert "- signatures: 1 of 3 receipts have none" in flat(result.out)
     assert "altered" not in result.out
     assert done(*RECEIPTS, "--json")["signed"] == 2
@@ -150,7 +150,7 @@ def test_signatures_of_another_key_and_heads_never_seen_are_found_out(erased, do
     assert "receipts[0]: signature: not made for this receipt with the private key" in flat(result.out)
     result = run(*RECEIPTS, "--noted", "0" * 64)
     assert result.code == 1
-    assert "NOT all is well" in result.out
+    assert "NOT as they were written" in result.out
 
 
 REFUSED = {
