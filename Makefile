@@ -15,12 +15,12 @@ help:  ## Show this list
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@touch $@
 
 $(BROWSER)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(BROWSER)
-	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli]' playwright pytest
+	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[cli]' playwright pytest
 	@touch $@
 
 demo: $(STAMP)  ## Set everything up, train models, erase people from them, write a report (under two minutes)

@@ -11,7 +11,7 @@ from expunge import Delete, Insert, MemoryRecords, Replace
 from expunge.errors import BadPlan
 from expunge.schedules import Arrival, Everyone, Scattered, Shuffled, joins, mix, mix_one
 
-RUNS = 4_000
+RUNS = 2_500
 
 
 def _layout(records):

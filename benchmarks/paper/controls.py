@@ -44,7 +44,7 @@ class Control:
     case: Case
     patches: dict[str, Any]
     serve: Serve = serve_and_commit
-    runs: int = 4_000
+    runs: int = 2_000
     """How many runs, in a test, show it for certain."""
 
     @contextmanager
@@ -176,12 +176,12 @@ def controls() -> list[Control]:
         Control("inverted ratio", scattered, {"reflect": _inverted}),
         Control("translation instead of reflection", scattered, {"reflect": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry, runs=8_000),
-        Control("a fresh fit when a replay fails", scattered, {}, fresh_fit),
+        Control("a fresh fit when a replay fails", scattered, {}, fresh_fit, runs=4_000),
         Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
         Control("norms of half the size", halved, {"ROUNDING": math.inf}, runs=2_500),
         Control("norms taken before rounding", rounded, {"ROUNDING": math.inf}, runs=2_500),
         Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
-        Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}),
+        Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}, runs=4_000),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),
         Control("a coin that looks at the last row and leaves its noise", shuffled, {"_Coins": _Peeking}, runs=8_000),
         Control("a coupling chosen from the observed shift", everyone, {"allowances": _observed}),

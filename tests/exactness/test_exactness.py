@@ -1,6 +1,6 @@
 """Exactness through the real engine: the complete state after changes against fresh learning.
 
-Level 0.01 after Bonferroni, fixed seeds; with this many runs a difference of about 0.1 standard deviations in
+Level 0.01 after Bonferroni, fixed seeds; with this many runs a difference of about 0.11 standard deviations in
 any number or product would be noticed. `benchmarks/paper/exactness.py` does the same with 100,000 runs a side.
 """
 
@@ -14,6 +14,6 @@ TESTED = [case for case in cases() if case.in_tests and not case.name.startswith
 
 @pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
 def test_the_state_after_changes_has_the_law_of_fresh_learning(case):
-    runs = 1_500 if "ten" in case.name else 3_000
+    runs = 1_200 if "ten" in case.name else 2_400
     report = check_exact(case.learner, case.columns, case.requests, subjects=case.subjects, runs=runs, seed=2)
     assert report.passed, report
