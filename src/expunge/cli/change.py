@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from expunge.cli.models import has_target, opened, schema_of
+from expunge.cli.names import keys_of, listed
 from expunge.cli.options import (
     Ids,
     IdsFile,
+    IgnoreMissing,
     Json,
     OnErrorOption,
     SignWith,
@@ -43,9 +45,7 @@ def unlearn(
         list[int] | None,
         typer.Option(metavar="N", help="A record's number, if no column names records: 0 is the first that was read."),
     ] = None,
-    ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")
-    ] = False,
+    ignore_missing: IgnoreMissing = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
     unsigned: Unsigned = False,
@@ -122,9 +122,7 @@ def replace(
     model: Store,
     data: Tables,
     on_error: OnErrorOption = "stop",
-    ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")
-    ] = False,
+    ignore_missing: IgnoreMissing = False,
     outcome: ShowOutcome = False,
     sign_with: SignWith = None,
     unsigned: Unsigned = False,
@@ -174,41 +172,6 @@ def replan(
 
 
 # --- parts --------------------------------------------------------------------------------------------
-
-
-def listed(name: str, given: list[str] | None, file: Path | None) -> list[str] | None:
-    """Return the names that were given, and those in a file."""
-    if given is None and file is None:
-        return None
-    names = [one.strip() for one in given or []]
-    if file is not None:
-        try:
-            lines = file.read_text("utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadRecords(f"--{name}s-file: {file} cannot be read ({error}); give a text file.") from error
-        found = [line.strip() for line in lines if line.strip()]
-        if not found:
-            raise BadRecords(f"--{name}s-file: {file} is empty; write one {name} on each line.")
-        names += found
-    if not all(names):
-        raise BadRecords(f"--{name}: empty; give the {name} itself.")
-    return names
-
-
-def keys_of(model: Any, role: str, given: list[str] | None) -> Any:
-    """Return ids or subjects in the type that they have in a model."""
-    from expunge.schema import Key, parse_keys
-
-    if given is None:
-        return None
-    schema = getattr(model, "schema_", None)
-    if schema is not None:
-        key = getattr(schema, role)
-        if key is None and role == "subject":
-            raise BadRecords("--subject: the schema has no column that names people; name records with --id.")
-        return parse_keys(key, given)
-    held = model.ids_ if role == "id" else model.subjects_
-    return parse_keys(Key(role, "integer" if held.dtype.kind in "iu" else "text"), given)
 
 
 def _check_owners(model: Any, block: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.change import keys_of, listed, show_receipts
+from expunge.cli.change import show_receipts
 from expunge.cli.models import opened, schema_of
+from expunge.cli.names import keys_of, listed
 from expunge.cli.options import (
     Ids,
     IdsFile,

@@ -45,6 +45,7 @@ Subjects = Annotated[
     list[str] | None,
     typer.Option("--subject", metavar="NAME", help="A person, with all their records; may be given several times."),
 ]
+IgnoreMissing = Annotated[bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")]
 SubjectsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line.")]
 
 

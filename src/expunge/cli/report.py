@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from expunge.cli.change import keys_of, listed
 from expunge.cli.models import has_target, opened, schema_of
+from expunge.cli.names import keys_of, listed
 from expunge.cli.options import (
     Ids,
     IdsFile,
