@@ -565,7 +565,7 @@ def test_ctrl_c_at_any_line_loses_no_request_and_serves_none_twice(schedule):
     whole = copy.deepcopy(base)
     apply(whole, stream)
     expected, seen = contents(whole), set()
-    for line in itertools.count(0 if schedule == "scattered" else 1, 9):  # every line takes a minute
+    for line in itertools.count(0 if schedule == "scattered" else 1, 13):  # every line takes a minute
         model, errors = copy.deepcopy(base), []
 
         def act(model=model, errors=errors):
@@ -658,7 +658,7 @@ def simulate(rows, stream):
 
 
 @pytest.mark.filterwarnings("ignore:every record has been deleted")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(STREAMS, st.integers(1, 8), st.sampled_from([None, 0.5, 7, 100]), st.sampled_from(["scattered", "arrival"]))
 def test_any_stream_in_any_bulks_does_what_it_does_one_by_one(drawn, bulk, every, schedule):
     stream = as_requests(drawn)

@@ -33,15 +33,18 @@ def test_every_command_and_option_is_documented_as_it_says_itself():
     assert (ROOT / "docs" / "commands.md").read_text() == reference(), "run `make docs`"
 
 
-def test_the_quick_start_of_the_readme_runs_line_by_line(demo):
-    """In fresh processes, as a newcomer's."""
+def test_the_quick_start_of_the_readme_runs_line_by_line(demo, done):
+    """The first line in a fresh interpreter, as a newcomer's; the others in forks of one."""
     first, *lines = console("README.md")
     assert first == ". .venv/bin/activate"
     assert len(lines) == 6
     for line in lines:
         program, *arguments = shlex.split(line)
         assert program == "expunge"
-        subprocess.run([sys.executable, "-m", "expunge", *arguments], cwd=demo, check=True, capture_output=True)
+        if line is lines[0]:
+            subprocess.run([sys.executable, "-m", "expunge", *arguments], cwd=demo, check=True, capture_output=True)
+        else:
+            done(*arguments)
     assert "No problem was found" in (demo / "report.html").read_text()
 
 

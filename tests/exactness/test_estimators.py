@@ -1,7 +1,7 @@
 """Exactness of the estimators: the complete state after requests against that of a fresh fit.
 
 Level 0.01 after Bonferroni, fixed seeds. Cases are small (6 records, 3 or 4 steps, 2 features) with noise about as
-large as a contribution, and every two choices meet in one of them. With this many runs a difference of a quarter of a
+large as a contribution, and every two choices meet in one of them. With this many runs a difference of a third of a
 standard deviation would be noticed; benchmarks/paper has all combinations, with more runs.
 Controls must be caught with p < 1e-6.
 """
@@ -96,7 +96,7 @@ def small_model(chosen, **more):
     return estimator(**{**given, **more})
 
 
-def check(chosen, runs=600, rho=0.6, **more):
+def check(chosen, runs=400, rho=0.6, **more):
     """Check the learner of a fitted model on its encoded records."""
     columns = 3 if chosen["more"] == "projected" else 2
     y = targets_for(chosen["model"])
