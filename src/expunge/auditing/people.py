@@ -21,7 +21,7 @@ from expunge.intake import as_ids
 from expunge.progress import Show
 from expunge.records import Insert
 from expunge.store.receipts import digest_names
-from expunge.store.scanning import Hit, _forms, search, standing
+from expunge.store.scanning import Hit, forms_of, search, standing
 from expunge.types import AnyArray
 
 SHORT = 6
@@ -90,7 +90,7 @@ def _searchable(patterns: list[Any]) -> tuple[Any, ...]:
     found = []
     for pattern in patterns:
         try:
-            _forms(0, pattern)
+            forms_of(0, pattern)
         except BadRecords:
             continue
         found.append(pattern)
@@ -216,7 +216,7 @@ def _contents(block: Any) -> Iterator[bytes]:
 def _belongs(model: Any, one: _Wanted, known: set[bytes]) -> bool:
     """Say whether such bytes may well be something else that is rightly there."""
     if one.what == "row":
-        return any(form in known for pattern in one.patterns for form in _forms(0, pattern))
+        return any(form in known for pattern in one.patterns for form in forms_of(0, pattern))
     name = one.patterns[0]
     if not isinstance(name, str):
         return False
@@ -226,7 +226,7 @@ def _belongs(model: Any, one: _Wanted, known: set[bytes]) -> bool:
 def _known(model: Any, rows: list[_Wanted], show: Show) -> set[bytes]:
     """Return what is found of rows, whole or half, and also stands in a line in records that are there."""
     whole = [one for one in rows if any(hit.half is None for hit in one.found)]
-    unknown = {form for one in whole for pattern in one.patterns for form in _forms(0, pattern)}
+    unknown = {form for one in whole for pattern in one.patterns for form in forms_of(0, pattern)}
     unknown |= {hit.half for one in rows for hit in one.found if hit.half is not None}
     known: set[bytes] = set()
     for block in _blocks(model, show) if unknown else ():

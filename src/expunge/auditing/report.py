@@ -19,6 +19,7 @@ from expunge.auditing.words import ACTIVITY, ADDS, DOES_NOT_SHOW, SHOWS, SHOWS_O
 from expunge.errors import StoreError
 from expunge.store.file import ENDINGS
 from expunge.store.saving import as_path
+from expunge.wording import size
 
 RESULTS = {
     "problem": "✗ Problem",
@@ -123,7 +124,7 @@ def _top(audit: Audit, title: str) -> str:
     facts = audit.facts
     known = [
         ("model", facts.model), ("records", _count(facts.records)), ("features", _count(facts.features)),
-        ("size of the file", _bytes(facts.bytes)), ("state", _version(facts.version)),
+        ("size of the file", size(facts.bytes)), ("state", _version(facts.version)),
         ("receipts", _count(facts.receipts)), ("schema", facts.schema and _SCHEMAS[facts.schema]),
         ("classes", ", ".join(facts.classes) if facts.classes else None),
     ]  # fmt: skip
@@ -146,13 +147,6 @@ def _count(number: int | None) -> str | None:
 
 def _version(number: int | None) -> str | None:
     return None if number is None else f"version {number:,}"
-
-
-def _bytes(number: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number} bytes"
 
 
 def _verdict_class(audit: Audit) -> str:

@@ -42,7 +42,8 @@ def _of_classes(model: Any, predicted: AnyArray, truth: AnyArray) -> Score:
         counts = counts[:-1]
     else:
         names.append("another class")
-    values = (("accuracy", right / number), ("accuracy of always naming the most frequent class", most / number))
+    usual = "accuracy of always naming the most frequent class"
+    values = (("accuracy", few_digits(right / number)), (usual, few_digits(most / number)))
     return Score("classes", len(truth), values, tuple(names), tuple(tuple(row) for row in counts.tolist()))
 
 
@@ -51,9 +52,9 @@ def _of_numbers(predicted: Array, truth: AnyArray) -> Score:
         raise BadRecords("test: the answers must be numbers, as those that the model was trained on.")
     errors = predicted - truth.astype(float)
     spread = float(np.square(truth - truth.mean()).sum()) if len(truth) else 0.0
-    values = [("mean absolute error", float(np.abs(errors).mean()) if len(errors) else 0.0)]
+    values = [("mean absolute error", few_digits(float(np.abs(errors).mean())) if len(errors) else 0.0)]
     if spread > 0.0:
-        values.insert(0, ("R²", 1.0 - float(errors @ errors) / spread))
+        values.insert(0, ("R²", few_digits(1.0 - float(errors @ errors) / spread)))
     widest = float(np.quantile(np.abs(errors), 0.98)) if len(errors) else 0.0
     edges = np.linspace(-1.0, 1.0, BINS + 1) * float(f"{widest or 1.0:.2g}")
     shares = np.histogram(np.clip(errors, edges[0], edges[-1]), edges)[0] / max(1, len(errors))
@@ -67,8 +68,17 @@ def _of_clusters(model: Any, X: Any) -> Score:
     counts = np.bincount(labels, minlength=len(model.cluster_centers_))
     inertia = -float(model.score(X)) / max(1, len(labels))
     names = tuple(f"{number + 1}" for number in range(len(counts)))
-    values = (("mean squared distance to the centre", inertia),)
+    values = (("mean squared distance to the centre", few_digits(inertia)),)
     return Score("clusters", len(labels), values, names, (tuple(counts.tolist()),))
+
+
+def few_digits(value: float) -> float:
+    """Return a score with four digits: a report is kept, and all of them would tell the state of its day.
+
+    >>> few_digits(0.84736912), few_digits(12345.6)
+    (0.8474, 12350.0)
+    """
+    return float(f"{value:.4g}")
 
 
 def check_score(score: Score | None) -> Check:

@@ -178,9 +178,9 @@ def _check_owners(model: Any, block: Any) -> None:
     """Raise if a correction says that a record is someone else's: that would have to be moved to another place."""
     if block.subjects is None:
         return
+    there = set(model.ids_.tolist())
     for one, subject in zip(block.ids, block.subjects, strict=True):
-        owned = model._records.ids_of([subject], "ignore")
-        if one not in owned and one in model.ids_:
+        if one.item() in there and one not in model._records.ids_of([subject], "ignore"):
             raise BadRecords(
                 f"column {model.schema_.subject.name!r}: record {one.item()!r} is another subject's; unlearn it, and "
                 "insert it anew."

@@ -25,7 +25,7 @@ def show_scores(report: Report, title: str, model: Any, block: Encoded) -> dict[
     found = score_on(model, (block.X.astype(np.float64), block.y))
     said: dict[str, Any] = {
         "records": found.records,
-        **{_KEYS[name]: float(f"{value:.4g}") for name, value in found.values},
+        **{_KEYS[name]: value for name, value in found.values},
     }
     facts = {"records": f"{found.records:,}"}
     for name, value in found.values:

@@ -86,7 +86,7 @@ def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> se
     owners: dict[bytes, list[int]] = {}
     groups: dict[int, dict[int, bytes]] = {}  # names (0), and rows by their length
     for number, pattern in enumerate(patterns):
-        for form in _forms(number, pattern):
+        for form in forms_of(number, pattern):
             if form not in owners:
                 group = 0 if isinstance(pattern, (str, int, float)) else len(form)
                 groups.setdefault(group, {})[len(owners)] = form
@@ -136,7 +136,7 @@ def _opened(file: Path, store: Path) -> Iterator[Content]:
         yield mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)  # closed when no array looks at it any more
 
 
-def _forms(number: int, pattern: Any) -> list[bytes]:
+def forms_of(number: int, pattern: Any) -> list[bytes]:
     """Return the bytes that a pattern can be stored as."""
     if isinstance(pattern, np.generic):
         pattern = pattern.item()
