@@ -123,24 +123,43 @@ def check_exact(
             records, transcript = serve(learner, records, transcript, request, rng)
         return records, transcript
 
-    first, second = np.random.SeedSequence(seed).spawn(2)
     left = _snapshot(changed(np.random.default_rng(seed))[0])
 
     def fresh(rng: np.random.Generator) -> tuple[MemoryRecords, Transcript]:
         records = MemoryRecords(left.columns, left.ids, left.subjects)
         return records, learn(learner, records, rng)
 
-    def sample(make: Callable[[np.random.Generator], tuple[MemoryRecords, Transcript]], which: int) -> Array:
-        rng = np.random.default_rng((first, second)[which])
-        rows = []
+    return check_same_law(
+        lambda rng: _state(learner, *changed(rng), left.ids),
+        lambda rng: _state(learner, *fresh(rng), left.ids),
+        _state_names(learner, *fresh(np.random.default_rng(seed)), left.ids),
+        runs=runs, level=level, seed=seed, watch=watch,
+    )  # fmt: skip
+
+
+def check_same_law(
+    one: Callable[[np.random.Generator], Array],
+    other: Callable[[np.random.Generator], Array],
+    names: Sequence[str],
+    *,
+    runs: int = 10_000,
+    level: float = 0.01,
+    seed: int = 0,
+    watch: Callable[[int], None] | None = None,
+) -> Exactness:
+    """Compare two ways to a state, each a row of numbers, ``runs`` times each: for a learner driven otherwise.
+
+    ``names`` has a name for each number; those of the schedule, whose events are looked at one by one, begin with @.
+    """
+    rows: list[list[Array]] = []
+    for which, (way, source) in enumerate(zip((one, other), np.random.SeedSequence(seed).spawn(2), strict=True)):
+        rng = np.random.default_rng(source)
+        rows.append([])
         for run in range(runs):
-            rows.append(_state(learner, *make(rng), left.ids))
+            rows[-1].append(way(rng))
             if watch is not None:
                 watch(which * runs + run + 1)
-        return np.array(rows)
-
-    names = _state_names(learner, *fresh(np.random.default_rng(seed)), left.ids)
-    return compare(sample(changed, 0), sample(fresh, 1), names, level)
+    return compare(np.array(rows[0]), np.array(rows[1]), names, level)
 
 
 # --- the complete state as numbers ---------------------------------------------------------------------------

@@ -17,11 +17,11 @@ import numpy as np
 
 from expunge.edits import Edit
 from expunge.errors import BadPlan, BadRecords
-from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, Staged, forward
+from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise, Staged, forward
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
-from expunge.records import Delete, Insert, Records, Replace, Request
+from expunge.records import Contributors, Delete, Insert, Records, Replace, Request
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
 from expunge.verdicts import Setting, Verdict
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 __all__ = [
     "Change", "Learner", "Outcome", "Transcript", "Verification",
-    "chance_of_replay", "change", "decide", "decide_on", "insert", "learn", "learn_with_outcome", "propose", "replace",
-    "unlearn", "verify",
+    "advance", "chance_of_replay", "change", "decide", "decide_on", "insert", "learn", "learn_with_outcome", "propose",
+    "replace", "unlearn", "verify",
 ]  # fmt: skip
 
 
@@ -66,7 +66,7 @@ class _Tally:
     above: int = 0
 
 
-def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Records, tally: _Tally) -> T:
+def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Contributors, tally: _Tally) -> T:
     """Answer all that a pass asks from the records, and return its result."""
     share, query, place = learner.share, learner.query, learner.schedule.place
     try:
@@ -191,7 +191,7 @@ def _refuse_above_bound(learner: Learner, tally: _Tally) -> None:
 class Change:
     """A request, decided but not yet done: `commit` does it, `rollback` leaves everything as it was."""
 
-    records: Records
+    records: Contributors
     transcript: Transcript
     edit: Edit
     steps: int
@@ -287,40 +287,70 @@ def propose(learner: Learner, records: Records, request: Request, rng: np.random
 
 def decide_on(
     learner: Learner,
-    records: Records,
+    records: Contributors,
     transcript: Transcript,
     edit: Edit,
     rng: np.random.Generator,
     *,
     began: float | None = None,
     watch: Callable[[int], None] | None = None,
+    pause: bool = False,
 ) -> Change:
-    """Toss the coins of an edit. Should this fail, try it again with the same generator state, or never."""
+    """Toss the coins of an edit. Should this fail, try it again with the same generator state, or never.
+
+    The transcript may be that of a pass which is still under way. With ``pause`` a replay stops after the first row,
+    the one that the coins have changed, and `advance` makes the others. That is for the sequential coupling, which
+    looks at no later row and needs the edit no more (docs/guarantee.md#passes-under-way).
+    """
+    if pause and learner.coupling != "sequential" and learner.sigma > 0.0:
+        raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with coupling='sequential'.")
     try:
         records.stage(edit)
-        return _decide(learner, records, transcript, edit, rng, began or time.perf_counter(), watch)
+        return _decide(learner, records, transcript, edit, rng, began or time.perf_counter(), watch, pause)
     except BaseException:
         records.rollback()
         raise
 
 
-def _refuse_staged(records: Records) -> None:
+def advance(learner: Learner, records: Contributors, transcript: Transcript, rng: np.random.Generator) -> Change:
+    """Take one more step of a pass, once all that its records contribute to it is there.
+
+    Every row must have noise of its own (`Identity`): it is drawn now, and nobody has seen it before. Should this
+    fail, try it again with the same generator state.
+    """
+    began, made, size = time.perf_counter(), transcript.steps, learner.query.size
+    if learner.mechanism.prefix:
+        raise BadPlan("mechanism: a pass can only be made step by step with Identity.")
+    if made >= learner.schedule.steps(records.count):
+        raise BadPlan(f"all {made} steps have been taken.")
+    _refuse_staged(records)
+    noise: NoiseSource = NoNoise()
+    if learner.sigma > 0.0:
+        scale = learner.sigma * learner.mechanism.scale_of(made)
+        noise = SameNoise(np.asarray(scale * rng.standard_normal(size)))
+    path, tally, edit = transcript.path, _Tally(), Edit()
+    asking = forward(learner.rule, False, path, made + 1, size, np.zeros(0), noise)
+    staged = _serve(asking, learner, records, tally)
+    records.stage(edit)
+    outcome = Outcome(0, 0, None, tally.evaluations, tally.above, time.perf_counter() - began, 0.0)
+    return Change(records, transcript, edit, made + 1, {}, staged, outcome)
+
+
+def _refuse_staged(records: Contributors) -> None:
     if records.staged is not None:
         raise BadRecords("records: another change is under way; commit it or roll it back first.")
 
 
 def _setting(
-    learner: Learner, records: Records, transcript: Transcript, edit: Edit, rng: np.random.Generator
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, rng: np.random.Generator
 ) -> tuple[Setting, int]:
     """Return what a reconciliation works on, and the number of steps after the edit."""
     schedule = learner.schedule
     after = schedule.steps(records.count + edit.added - edit.removed)
     places = edit.places()
-    horizon = after
-    if schedule.ordered:
-        horizon = min(transcript.steps, after)
-        if horizon and (places < horizon).any():  # coins leave the last common row out: it is always recomputed
-            horizon -= 1
+    horizon = min(after, transcript.steps)  # fewer, where a pass is still under way
+    if schedule.ordered and horizon and (places < horizon).any():
+        horizon -= 1  # coins leave the last common row out: it is always recomputed
     setting = Setting(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates,
@@ -329,7 +359,7 @@ def _setting(
     return setting, after
 
 
-def _reconcile(learner: Learner, records: Records, setting: Setting, tally: _Tally) -> Verdict:
+def _reconcile(learner: Learner, records: Contributors, setting: Setting, tally: _Tally) -> Verdict:
     reconcile = noiseless if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling]
     return _serve(reconcile(setting), learner, records, tally)
 
@@ -365,8 +395,8 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
 
 
 def _decide(
-    learner: Learner, records: Records, transcript: Transcript, edit: Edit, rng: np.random.Generator,
-    began: float, watch: Callable[[int], None] | None,
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, rng: np.random.Generator,
+    began: float, watch: Callable[[int], None] | None, pause: bool,
 ) -> Change:  # fmt: skip
     tally = _Tally()
     setting, after = _setting(learner, records, transcript, edit, rng)
@@ -374,6 +404,8 @@ def _decide(
     only_adds = verdict.first is not None and setting.only_adds(verdict.first)
     replayed_from = None if only_adds else verdict.first
     running = with_tail(setting, verdict, transcript.steps, after) if learner.schedule.ordered else None
+    if pause:
+        after = transcript.steps if verdict.first is None else verdict.first + 1
     staged = None
     if verdict.first is not None and verdict.first < after:
         assert verdict.noise is not None

@@ -41,6 +41,10 @@ class BadPlan(ExpungeError, ValueError):
     """Hyper-parameters that are out of range or cannot go together."""
 
 
+class Unfinished(ExpungeError, RuntimeError):
+    """Rounds are still to be made, and clients to be asked for them, before this can be done."""
+
+
 class StoreError(ExpungeError, OSError):
     """Something is wrong with the file that a model lives in; what was acknowledged is still in it."""
 

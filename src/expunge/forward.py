@@ -95,6 +95,21 @@ class GivenNoise:
         return self.noise[step]
 
 
+@dataclass
+class SameNoise:
+    """The noise of the only row that is computed."""
+
+    noise: Array
+
+    def wants_shift(self, step: int) -> bool:
+        """Return False: it depends on nothing."""
+        return False
+
+    def row(self, step: int, shift: Total | None) -> Array:
+        """Return it."""
+        return self.noise
+
+
 def forward(
     rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
     watch: Callable[[int], None] | None = None, known: Array | None = None,

@@ -15,7 +15,7 @@ from expunge.errors import BadPlan
 from expunge.forward import Rule
 from expunge.grid import grid_unit
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
-from expunge.records import Query, Records, Share
+from expunge.records import Contributors, Query, Share
 from expunge.rows import Path, Rows
 from expunge.schedules import Everyone, Schedule, Shuffled
 from expunge.selectors import SELECTORS, select
@@ -90,7 +90,7 @@ class Transcript:
     iterates: Rows
     start: Array
     """The iterate before the first step."""
-    assignment: Records
+    assignment: Contributors
     """Which records lie at which place: ``assignment.ids_at(place)``. It is kept with the records themselves."""
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from expunge.coupling import KEPT, Decision, reflect, replay_probability
-from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply
+from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise
 from expunge.independent import adaptive, allowances, row_by_row
 from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
 from expunge.records import Total
@@ -36,19 +36,6 @@ def noiseless(setting: Setting) -> Reconciliation:
             return verdict.replay(setting, step, reply.shift.sum, NoNoise())
         verdict.keep(setting, step, reply)
     return verdict
-
-
-@dataclass
-class _SameNoise:
-    """The noise of the only row that is recomputed."""
-
-    noise: Array
-
-    def wants_shift(self, step: int) -> bool:
-        return False
-
-    def row(self, step: int, shift: Total | None) -> Array:
-        return self.noise
 
 
 class _Coins:
@@ -358,7 +345,7 @@ def _with_last_row(setting: Setting, verdict: Verdict) -> Array:
         weight = setting.mechanism.weight(step, touched)
         if weight != 0.0:
             rest = rest + weight * (row - setting.sums[touched])
-    verdict.first, verdict.noise = step, _SameNoise(rest)
+    verdict.first, verdict.noise = step, SameNoise(rest)
     return np.zeros_like(rest)
 
 

@@ -145,24 +145,12 @@ class Located(NamedTuple):
     slots: Ints
 
 
-class Records(Protocol):
-    """Records by place. After `stage`, totals are as if the edit were done, until `commit` or `rollback`."""
+class Contributors(Protocol):
+    """Whoever contributes to the steps. After `stage`, totals are as if the edit were done, until the end of it."""
 
     @property
     def count(self) -> int:
         """How many records there are (staged edits do not count)."""
-
-    def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
-        """Lay the records out by place."""
-
-    def settle(self, learned: bool) -> None:
-        """Keep the layout, or, if learning failed, forget it: the records are as before `arrange`."""
-
-    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator) -> Edit:
-        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
-
-    def locate(self, ids: AnyArray) -> Located:
-        """Return where records lie; raise `UnknownId` for those that are not there."""
 
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""
@@ -189,15 +177,6 @@ class Records(Protocol):
     def rollback(self) -> None:
         """Forget the staged edit; every byte is as before."""
 
-    def admit(self, query: Query) -> None:
-        """Let the query check all records before they are laid out."""
-
-    def prepare(self, query: Query) -> None:
-        """Let the query bring all records, now laid out, into form."""
-
-    def let_in(self, query: Query, edit: Edit) -> Edit:
-        """Let the query check the records that enter by an edit; return it with them in form."""
-
     def ids_at(self, place: int) -> AnyArray:
         """Return the ids of a place, in their order."""
 
@@ -206,6 +185,31 @@ class Records(Protocol):
 
     def batch_at(self, place: int) -> Batch:
         """Return the columns of a place, in the same order."""
+
+
+class Records(Contributors, Protocol):
+    """Records by place, which can be laid out, asked for and changed."""
+
+    def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
+        """Lay the records out by place."""
+
+    def settle(self, learned: bool) -> None:
+        """Keep the layout, or, if learning failed, forget it: the records are as before `arrange`."""
+
+    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator) -> Edit:
+        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
+
+    def locate(self, ids: AnyArray) -> Located:
+        """Return where records lie; raise `UnknownId` for those that are not there."""
+
+    def admit(self, query: Query) -> None:
+        """Let the query check all records before they are laid out."""
+
+    def prepare(self, query: Query) -> None:
+        """Let the query bring all records, now laid out, into form."""
+
+    def let_in(self, query: Query, edit: Edit) -> Edit:
+        """Let the query check the records that enter by an edit; return it with them in form."""
 
 
 class Share(NamedTuple):

@@ -89,6 +89,29 @@ class GradientDescent:
 
 
 @dataclass(frozen=True, eq=False)
+class FederatedAverage:
+    """w ← w + noisy sum / noisy count, where the count is the last number of the answer, in units of ``weight``.
+
+    No average of clipped updates is longer than ``clip``, so that a longer one is shortened; and a count below one
+    is taken for one. Both look at noisy answers only.
+
+    >>> rule = FederatedAverage(np.zeros(2), weight=0.5, clip=1.0)
+    >>> rule.step(0, Path(np.zeros(2), None, 0), np.array([3.0, 1.0, 2.5])).tolist()
+    [0.6, 0.2]
+    """
+
+    start: Array
+    weight: float
+    clip: float
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the next iterate."""
+        mean = answer[:-1] / max(float(answer[-1]) / self.weight, 1.0)
+        length = math.sqrt(mean @ mean)
+        return np.asarray(path[-1] + (mean if length <= self.clip else mean * (self.clip / length)))
+
+
+@dataclass(frozen=True, eq=False)
 class Lloyd:
     """Lloyd's algorithm on noisy sums and counts, the answers of `ClusterMoments`: explore, merge, refine.
 

@@ -203,7 +203,7 @@ class Everyone:
 
     def visits(self, places: Ints, steps: int) -> Ints:
         """Return all rounds, if anything changes."""
-        return np.arange(self.rounds) if len(places) else NONE
+        return np.arange(min(self.rounds, steps)) if len(places) else NONE
 
     def _keys(self, number: int, rng: np.random.Generator) -> Keys | None:
         return None if self.rate == 1.0 else rng.integers(2**64, size=number, dtype=np.uint64)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from expunge.columns import rows_in
 from expunge.learner import Learner, Transcript
-from expunge.records import AT_ONCE, Records, Total
+from expunge.records import AT_ONCE, Contributors, Total
 from expunge.rows import Path
 from expunge.types import Array
 
@@ -36,13 +36,15 @@ class Verification:
         return self.ok
 
 
-def verify(learner: Learner, records: Records, transcript: Transcript, *, tolerance: float = 0.0) -> Verification:
+def verify(
+    learner: Learner, records: Contributors, transcript: Transcript, *, tolerance: float = 0.0, made: int | None = None
+) -> Verification:
     """Re-derive sums and iterates from the records and answers, and compare them bit for bit.
 
     On another machine, or with another number of threads, linear algebra may round differently: pass a
-    relative ``tolerance`` there (1e-9 is ample).
+    relative ``tolerance`` there (1e-9 is ample). ``made`` says how many steps a pass that is still under way has taken.
     """
-    steps = learner.schedule.steps(records.count)
+    steps = learner.schedule.steps(records.count) if made is None else made
     tables = {"sums": transcript.sums, "answers": transcript.answers, "iterates": transcript.iterates}
     problems = [
         f"{name}: {table.shape[0]} rows for {steps} steps of {records.count} records"
@@ -69,7 +71,7 @@ def verify(learner: Learner, records: Records, transcript: Transcript, *, tolera
 
 
 def _check_step(
-    learner: Learner, records: Records, transcript: Transcript, step: int, tolerance: float, intact: bool
+    learner: Learner, records: Contributors, transcript: Transcript, step: int, tolerance: float, intact: bool
 ) -> list[str]:
     problems = []
     path = Path(transcript.start, transcript.iterates, step)
@@ -93,7 +95,9 @@ def _agree(stored: Array, derived: Array, tolerance: float) -> bool:
     )
 
 
-def _explain(learner: Learner, records: Records, place: int, step: int, path: Path, stored: Array, total: Total) -> str:
+def _explain(
+    learner: Learner, records: Contributors, place: int, step: int, path: Path, stored: Array, total: Total
+) -> str:
     """Name the record whose contribution is the difference, if there is one."""
     excess = total.sum - stored
     limit = 1e-6 * max(float(np.abs(excess).max()), 1e-300)

@@ -1,0 +1,212 @@
+"""The plan of federated averaging, and what a client contributes to a round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.accounting import noise_for
+from expunge.coupling import replay_probability
+from expunge.errors import BadPlan
+from expunge.grid import grid_unit, on_grid
+from expunge.learner import Learner
+from expunge.mechanisms import Identity
+from expunge.planning import check_one_of, check_positive, check_rho, rounded_up
+from expunge.rows import Path
+from expunge.rules import FederatedAverage
+from expunge.schedules import Everyone
+from expunge.types import Array, Batch, Mask
+
+Numbers = NDArray[np.int32]
+FederatedSelector = Literal["last", "tail", "average"]
+
+BITS = 30
+"""How many binary digits below its bound a contribution has: as many as fit into 32 bits with their sign."""
+WORTH = 2.0
+"""How much ρ·n is worth: at this many times rounds·√parameters the noise of a round is a fifth of the clip."""
+
+
+class ArrayType(NamedTuple):
+    """What one array of a model is like."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+class Fitted(NamedTuple):
+    """Updates in the form in which they are summed, one a row, and which of them had to be changed."""
+
+    numbers: Numbers
+    clipped: Mask
+    """Those that were longer than the clip."""
+    unfit: Mask
+    """Those with NaN or infinity: they count for nothing, and their clients are not counted."""
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client contributes to a round: how it would change the model, clipped, and ``weight`` to count it by.
+
+    Records are clients; their one column has what each has contributed to the rounds so far, in units of the grid.
+
+    >>> query = ClientUpdate(parameters=2, clip=1.0, weight=0.5)
+    >>> query.fit(np.array([[3.0, 4.0], [0.25, np.nan]])).numbers * query.unit
+    array([[0.6, 0.8, 0.5],
+           [0. , 0. , 0. ]])
+    """
+
+    parameters: int
+    clip: float
+    weight: float
+    bits: int = BITS
+
+    @property
+    def size(self) -> int:
+        """One number for each parameter, and the count."""
+        return self.parameters + 1
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a contribution."""
+        return math.hypot(self.clip, self.weight)
+
+    @cached_property
+    def unit(self) -> float:
+        """The grid that contributions lie on."""
+        return grid_unit(self.bound, self.bits)
+
+    def fit(self, updates: Array) -> Fitted:
+        """Clip updates, one a row, and round them to the grid. What comes of one does not depend on the others."""
+        unfit: Mask = ~np.asarray(np.isfinite(updates).all(axis=1))
+        if unfit.any():
+            updates = np.where(unfit[:, None], 0.0, updates)
+        largest = np.abs(updates).max(axis=1, initial=0.0)
+        rough = np.minimum(1.0, self.clip / np.maximum(largest, self.clip))  # so that no square overflows
+        updates = updates * rough[:, None]
+        length = np.sqrt(np.einsum("ij,ij->i", updates, updates))
+        clipped = (length > self.clip) | (rough < 1.0)
+        updates = updates * np.minimum(1.0, self.clip / np.maximum(length, self.clip))[:, None]
+        numbers = np.empty((len(updates), self.size), dtype=np.int32)
+        numbers[:, :-1] = np.trunc(updates / self.unit)
+        numbers[:, -1] = np.where(unfit, 0.0, np.trunc(self.weight / self.unit))
+        return Fitted(numbers, clipped, unfit)
+
+    def contributions(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return what each client has contributed to a round."""
+        return np.asarray(batch[0][:, step] * self.unit)
+
+
+@dataclass(frozen=True)
+class FederatedPlan:
+    """Everything that is fixed before the clients take part.
+
+    ``clients`` is the number that was planned for, a power of two; ``weight`` what stands beside an update to count
+    it; ``sigma`` the standard deviation of the noise; ``arrays`` what the arrays of the model are like.
+    """
+
+    rounds: int
+    rate: float
+    clip: float
+    rho: float
+    sigma: float
+    weight: float
+    bits: int
+    selector: FederatedSelector
+    clients: int
+    arrays: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @property
+    def types(self) -> list[ArrayType]:
+        """What the arrays of the model are like."""
+        return [ArrayType(*one) for one in self.arrays]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return sum(one.size for one in self.types)
+
+    @cached_property
+    def query(self) -> ClientUpdate:
+        """What a client contributes."""
+        return ClientUpdate(self.parameters, self.clip, self.weight, self.bits)
+
+    @property
+    def schedule(self) -> Everyone:
+        """Who takes part in which round."""
+        return Everyone(self.rounds, self.rate, self.bits)
+
+    def learner(self, start: Array) -> Learner:
+        """Return what the engine runs, from a first model on."""
+        rule = FederatedAverage(start, self.weight, self.clip)
+        return Learner(self.schedule, self.query, rule, Identity(), self.sigma, "sequential", self.selector)
+
+    @property
+    def stability(self) -> float:
+        """The total variation between all that is kept with and without a client that takes part in every round.
+
+        No way of unlearning could replay less often. Deciding round by round replays more often, with ``rho``.
+        """
+        if self.sigma == 0.0:
+            return 1.0
+        return replay_probability(math.sqrt(self.rounds) * self.query.bound / self.sigma)
+
+
+def plan_federation(
+    arrays: Sequence[ArrayType],
+    *,
+    clients: int,
+    rounds: int,
+    clip: float,
+    rho: float | Literal["auto"] = "auto",
+    rate: float = 1.0,
+    selector: FederatedSelector = "last",
+    bits: int = BITS,
+) -> FederatedPlan:
+    """Fix everything for a model of these arrays and about so many clients.
+
+    ``clip`` is the largest norm that a client's update counts with. ``rho`` is the largest probability with which a
+    client that leaves makes the others repeat rounds; 1 means no noise. ``rate`` is the probability with which a client
+    takes part in a round.
+
+    >>> plan = plan_federation([ArrayType("w", (10,), "<f8")], clients=500, rounds=4, clip=1.0, rho=0.2)
+    >>> plan.clients, round(plan.sigma, 2), round(plan.stability, 3)
+    (512, 8.43, 0.108)
+    """
+    check_positive("rounds", rounds, whole=True)
+    check_positive("clip", clip)
+    check_rho(rho)
+    check_one_of("selector", selector, FederatedSelector)
+    _check_bits(bits)
+    schedule = Everyone(rounds, rate, bits)
+    parameters = sum(one.size for one in arrays)
+    if parameters == 0:
+        raise BadPlan("arrays: the model has no numbers; give at least one array.")
+    weight = clip / parameters**0.25  # where the noise of sum and count together costs least
+    weight = float(on_grid(np.array(weight), grid_unit(math.hypot(clip, weight), bits)))
+    if weight == 0.0:
+        raise BadPlan(f"bits={bits}: too few to count clients beside {parameters} numbers; give more.")
+    planned = rounded_up(clients)
+    worth = WORTH * rounds * math.sqrt(parameters)
+    chosen = min(1.0, worth / planned) if rho == "auto" else float(rho)
+    sigma = noise_for(chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential")
+    return FederatedPlan(
+        rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,
+        tuple((one.name, tuple(one.shape), one.dtype) for one in arrays),
+    )  # fmt: skip
+
+
+def _check_bits(bits: Any) -> None:
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= BITS:
+        raise BadPlan(f"bits={bits!r}: give a whole number from 1 to {BITS}.")

@@ -1,0 +1,1 @@
+"""Federated averaging from which clients leave exactly."""

@@ -1,0 +1,365 @@
+"""Federated averaging from which clients leave exactly, whoever carries the messages.
+
+A federation is a pass through rounds. For each it says who must be asked for what (`Federation.tasks`), takes the
+answers (`Federation.receive`), and makes the round when all are there (`Federation.advance`). A client leaves at any
+time: coins are tossed for the rounds made so far, and the first that says so cuts the pass off there, to be gone on
+with without it. Nobody is asked anything for that. Why this has the law of training without the client, also in the
+middle of a pass: docs/guarantee.md#passes-under-way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from expunge.averaging import FederatedPlan
+from expunge.engine import Outcome, Verification, advance, decide_on, verify
+from expunge.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
+from expunge.federated.clients import SLOTS, Client, Clients, Contributions, MemoryContributions
+from expunge.learner import Transcript
+from expunge.rows import ArrayRows, Rows
+from expunge.types import Array
+
+Kind = Literal["delete", "insert"]
+
+LONGEST_NAME = 200
+"""How many letters the name of a client may have."""
+
+
+class Task(NamedTuple):
+    """What a client is asked for: by how much it would change a model in a round."""
+
+    client: str
+    step: int
+    model: Array
+    path: object
+    """Which path the model lies on; an answer that comes when it has been cut off is not taken."""
+
+
+class Received(NamedTuple):
+    """What became of answers; for the caller only."""
+
+    taken: int
+    clipped: tuple[str, ...]
+    """Whose updates were longer than the clip, and count as long as it."""
+    unfit: tuple[str, ...]
+    """Whose updates had NaN or infinity, and count for nothing in this round."""
+    ignored: tuple[str, ...]
+    """Whose answers were not asked for, or came twice or too late."""
+
+
+class Pending(NamedTuple):
+    """A request that was accepted, and the seed of the coins that will be tossed for it."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    seed: int
+
+
+class Federation:
+    """The server's side of a federation, in memory; `expunge.federated.open` gives one that lives in a file.
+
+    ``rng`` is the only source of randomness. A federation may be shared between threads.
+
+    >>> from expunge.averaging import ArrayType, plan_federation
+    >>> plan = plan_federation([ArrayType("w", (2,), "<f8")], clients=3, rounds=2, clip=1.0, rho=0.5)
+    >>> federation = Federation(plan, np.zeros(2), np.random.default_rng(0))
+    >>> _ = federation.join(["ann", "bob", "cy"])
+    >>> while not federation.finished:
+    ...     tasks = federation.tasks()
+    ...     _ = federation.receive([(task, np.array([0.3, 0.1]) - task.model) for task in tasks])
+    ...     _ = federation.advance()
+    >>> outcome = federation.forget("bob")
+    >>> federation.members
+    ['ann', 'cy']
+    """
+
+    def __init__(self, plan: FederatedPlan, start: Array, rng: np.random.Generator) -> None:
+        start = np.array(start, dtype=float).ravel()
+        if start.shape != (plan.parameters,) or not np.isfinite(start).all():
+            raise BadRecords(
+                f"start: expected {plan.parameters} finite numbers, one for each of the plan's parameters."
+            )
+        self._rng = rng
+        width = plan.parameters
+        sums = ArrayRows(np.zeros((0, width + 1)))
+        answers = sums if plan.sigma == 0.0 else ArrayRows(np.zeros((0, width + 1)))
+        self.lock = threading.RLock()
+        self._take(
+            plan, start, MemoryContributions(plan.rounds, width + 1), sums, answers, ArrayRows(np.zeros((0, width)))
+        )
+        self._seed_of_round = self._draw_seed()
+        self._pending: Pending | None = None
+
+    def _take(
+        self, plan: FederatedPlan, start: Array, held: Contributions, sums: Rows, answers: Rows, iterates: Rows
+    ) -> None:
+        self.plan = plan
+        self.learner = plan.learner(start)
+        self.clients = Clients(plan.query, plan.rate, held, sums)
+        self.transcript = Transcript(sums, answers, iterates, start, self.clients)
+        self._path: object = object()
+
+    # --- what there is ---
+
+    @property
+    def made(self) -> int:
+        """How many rounds have been made."""
+        return self.transcript.steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds have been made."""
+        return self.made == self.plan.rounds
+
+    @property
+    def members(self) -> list[str]:
+        """Who takes part."""
+        return sorted(self.clients.members)
+
+    @property
+    def candidates(self) -> list[str]:
+        """Who was invited and has not answered for all rounds yet."""
+        return sorted(self.clients.candidates)
+
+    @property
+    def newest(self) -> Array:
+        """The model after the last round that was made: what the next round begins with."""
+        return np.array(self.transcript.path[-1])
+
+    def model(self) -> Array:
+        """Return the model, once all rounds have been made."""
+        with self._exclusive():
+            if not self.finished:
+                raise Unfinished(
+                    f"model: {self.made} of {self.plan.rounds} rounds have been made. Make the others first (with "
+                    "Flower: start the strategy again)."
+                )
+            return np.array(self.transcript.model(self.learner))
+
+    def verify(self, *, tolerance: float = 0.0) -> Verification:
+        """Re-derive sums and models from what is held of the members, and compare them bit for bit."""
+        with self._exclusive():
+            return verify(self.learner, self.clients, self.transcript, tolerance=tolerance, made=self.made)
+
+    # --- rounds ---
+
+    def tasks(self) -> list[Task]:
+        """Return what members must still be asked before the next round can be made."""
+        with self._exclusive():
+            if self.finished:
+                return []
+            model, step = self.newest, self.made
+            lacking = self.clients.missing(self.clients.members.values(), step)
+            return [Task(client.name, step, model, self._path) for client in lacking]
+
+    def tasks_of_candidates(self) -> list[Task]:
+        """Return what candidates must still be asked before they can be members: their part in all rounds made."""
+        with self._exclusive():
+            path, found = self.transcript.path, []
+            for step in range(self.made):
+                lacking = self.clients.missing(self.clients.candidates.values(), step)
+                found += [Task(client.name, step, np.array(path[step]), self._path) for client in lacking]
+            return found
+
+    def receive(self, answers: Sequence[tuple[Task, Array]]) -> Received:
+        """Take what clients answer: by how much each would change the model of its task.
+
+        It is clipped and rounded, and from then on that is what the client has contributed. NaN or infinity count for
+        nothing. Of two answers the first counts.
+        """
+        for task, update in answers:
+            if np.shape(update) != (self.plan.parameters,):
+                raise BadRecords(
+                    f"client {task.client!r} answered {np.shape(update)} numbers in round {task.step}, the model has "
+                    f"{self.plan.parameters}. Of all answers none was taken; repair the client and ask again."
+                )
+        with self._exclusive():
+            wanted: dict[int, list[tuple[Client, Array]]] = {}
+            ignored, seen = [], set()
+            for task, update in answers:
+                client = self._who_answers(task)
+                if client is None or (client, task.step) in seen:
+                    ignored.append(task.client)
+                else:
+                    seen.add((client, task.step))
+                    wanted.setdefault(task.step, []).append((client, update))
+            clipped, unfit = [], []
+            with self._transaction():
+                for step, pairs in wanted.items():
+                    fitted = self.plan.query.fit(np.array([update for _, update in pairs], dtype=float))
+                    self.clients.held.write([client.slot for client, _ in pairs], step, fitted.numbers)
+                    clipped += [
+                        client.name for (client, _), was in zip(pairs, fitted.clipped.tolist(), strict=True) if was
+                    ]
+                    unfit += [client.name for (client, _), was in zip(pairs, fitted.unfit.tolist(), strict=True) if was]
+            return Received(len(seen), tuple(clipped), tuple(unfit), tuple(ignored))
+
+    def _who_answers(self, task: Task) -> Client | None:
+        """Return the client whose answer to a task is still waited for."""
+        if task.path is not self._path:
+            return None
+        client = self.clients.members.get(task.client)
+        if client is not None and task.step != self.made:
+            return None
+        client = client or self.clients.candidates.get(task.client)
+        if client is None or not self.clients.rounds_of(client, [task.step]):
+            return None
+        return None if self.clients.held.has(client.slot, task.step) else client
+
+    def advance(self) -> int:
+        """Make the next round, once all members who take part in it have answered; return how many took part."""
+        with self._exclusive():
+            if lacking := self.tasks():
+                names = ", ".join(repr(task.client) for task in lacking[:5])
+                raise Unfinished(f"round {self.made} waits for {len(lacking)} clients: {names}. Ask them first.")
+            rng = np.random.default_rng(self._seed_of_round)
+            change = advance(self.learner, self.clients, self.transcript, rng)
+            with self._transaction():
+                outcome = change.commit()
+                self._seed_of_round = self._draw_seed()
+            return outcome.evaluations
+
+    # --- coming and leaving ---
+
+    def invite(self, names: str | Iterable[str]) -> list[str]:
+        """Let clients become candidates: they are asked what they would have contributed to the rounds made so far."""
+        with self._exclusive():
+            wanted = _names(names)
+            for name in wanted:
+                if name in self.clients.members:
+                    raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
+            new = [name for name in wanted if name not in self.clients.candidates]
+            rng = np.random.default_rng(self._draw_seed())
+            with self._transaction():
+                for name in new:
+                    self._enter(Client(name, self._free_slot(rng), int(rng.integers(2**64, dtype=np.uint64))))
+            return new
+
+    def _free_slot(self, rng: np.random.Generator) -> int:
+        taken = {client.slot for client in (*self.clients.members.values(), *self.clients.candidates.values())}
+        while (slot := int(rng.integers(SLOTS))) in taken:
+            pass
+        return slot
+
+    def admit(self, names: str | Iterable[str]) -> Outcome:
+        """Let candidates become members, once they have answered for all rounds made: coins decide what is repeated."""
+        with self._exclusive():
+            entering = [self._candidate(name) for name in _names(names)]
+            for client in entering:
+                lacking = [step for step in range(self.made) if self.clients.missing([client], step)]
+                if lacking:
+                    raise Unfinished(
+                        f"client {client.name!r} has not answered for {len(lacking)} of {self.made} rounds; ask it "
+                        "(tasks_of_candidates) first."
+                    )
+            return self._serve("insert", [client.name for client in entering])
+
+    def _candidate(self, name: str) -> Client:
+        if name not in self.clients.candidates:
+            raise UnknownId(f"client {name!r} is no candidate; invite it first.")
+        return self.clients.candidates[name]
+
+    def join(self, names: str | Iterable[str]) -> Outcome:
+        """Let clients become members before the first round."""
+        with self._exclusive():
+            if self.made:
+                raise BadPlan(
+                    f"join: {self.made} rounds have been made; invite the clients, ask them what they would have "
+                    "contributed (tasks_of_candidates), and admit them."
+                )
+            wanted = _names(names)
+            self.invite(wanted)
+            return self.admit(wanted)
+
+    def forget(self, names: str | Iterable[str]) -> Outcome:
+        """Let clients leave: the rest has the law of training without them, and all that is held of them is erased.
+
+        Nobody is asked anything. Either everything stays as it is, or the pass is cut off after a round and must be
+        gone on with: then `finished` is False. How it went depends on who left: tell nobody.
+        """
+        with self._exclusive():
+            leaving = _names(names)
+            for name in leaving:
+                if name not in self.clients.members and name not in self.clients.candidates:
+                    raise UnknownId(f"client {name!r} does not take part; it may have left already.")
+            return self._serve("delete", leaving)
+
+    def _serve(self, kind: Kind, names: Sequence[str]) -> Outcome:
+        """Take a request: from here on it is done, with these coins and no others, whatever comes between."""
+        pending = Pending(kind, tuple(names), self._draw_seed())
+        self._record(pending)
+        self._pending = pending
+        return self._complete(pending)
+
+    def _complete(self, pending: Pending) -> Outcome:
+        """Toss the coins for clients that come or leave, and do what they say."""
+        members, candidates = self.clients.members, self.clients.candidates
+        if pending.kind == "delete":
+            edit = self.clients.leave([members[name] for name in pending.names if name in members])
+        else:
+            edit = self.clients.enter([candidates[name] for name in pending.names if name in candidates])
+        rng = np.random.default_rng(pending.seed)
+        change = decide_on(self.learner, self.clients, self.transcript, edit, rng, pause=True)
+        with self._transaction():
+            if change.staged is not None:
+                self._path = object()  # what clients are computing now is of no use any more
+                self.clients.cut_from = change.steps
+            outcome = change.commit()
+            if pending.kind == "delete":
+                for name in pending.names:
+                    self._withdraw(name)
+            self._acknowledge(pending, edit.removed, edit.added)
+            self._pending = None
+        return outcome
+
+    def _withdraw(self, name: str) -> None:
+        if name in self.clients.candidates:
+            self.clients.held.erase(self.clients.candidates[name].slot)
+            del self.clients.candidates[name]
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Let no other thread in, and begin with finishing what was interrupted, with the coins drawn for it.
+
+        What leaves has left for good when the last of a request's work is done, so that nothing is done twice.
+        """
+        with self.lock:
+            if self._pending is not None:
+                self.clients.rollback()
+                self._complete(self._pending)
+            yield
+
+    # --- what a file adds ---
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make durable what is written within, all of it or nothing."""
+        yield
+
+    def _draw_seed(self) -> int:
+        """Return a seed that nobody knows."""
+        return int.from_bytes(self._rng.bytes(16))
+
+    def _enter(self, client: Client) -> None:
+        self.clients.candidates[client.name] = client
+
+    def _record(self, pending: Pending) -> None:
+        """Make a request durable, with its coins."""
+
+    def _acknowledge(self, pending: Pending, removed: int, added: int) -> None:
+        """Note that a request was done."""
+
+
+def _names(names: str | Iterable[str]) -> list[str]:
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+            raise BadRecords(f"clients: give names of 1 to {LONGEST_NAME} letters, not {str(name)[:40]!r}.")
+    if len(set(found)) < len(found):
+        raise DuplicateId("clients: a name stands twice in the request.")
+    return found
