@@ -66,8 +66,8 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 _MODULES = {
-    *_HOMES, "accounting", "auditing", "checks", "errors", "forecast", "losses", "preprocessing", "requests", "schema",
-    "store",
+    *_HOMES, "accounting", "auditing", "checks", "errors", "federated", "forecast", "losses", "preprocessing",
+    "requests", "schema", "store",
 }  # fmt: skip
 
 

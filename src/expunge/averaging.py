@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from expunge.accounting import noise_for
 from expunge.coupling import replay_probability
-from expunge.errors import BadPlan
+from expunge.errors import BadPlan, BadRecords
 from expunge.grid import grid_unit, on_grid
 from expunge.learner import Learner
 from expunge.mechanisms import Identity
@@ -21,7 +21,7 @@ from expunge.planning import check_one_of, check_positive, check_rho, rounded_up
 from expunge.rows import Path
 from expunge.rules import FederatedAverage
 from expunge.schedules import Everyone
-from expunge.types import Array, Batch, Mask
+from expunge.types import AnyArray, Array, Batch, Mask
 
 Numbers = NDArray[np.int32]
 FederatedSelector = Literal["last", "tail", "average"]
@@ -137,6 +137,24 @@ class FederatedPlan:
         """How many numbers the model has."""
         return sum(one.size for one in self.types)
 
+    def arrays_of(self, vector: Array) -> dict[str, AnyArray]:
+        """Return the numbers of a model as its arrays, by name."""
+        found, first = {}, 0
+        for one in self.types:
+            found[one.name] = vector[first : first + one.size].reshape(one.shape).astype(one.dtype)
+            first += one.size
+        return found
+
+    def vector_of(self, arrays: Mapping[str, AnyArray]) -> Array:
+        """Return the arrays of a model as one vector of numbers; raise if they are not those of the plan."""
+        wanted = {one.name: one.shape for one in self.types}
+        given = {name: np.shape(array) for name, array in arrays.items()}
+        if given != wanted:
+            raise BadRecords(f"arrays: expected {_listed(wanted)}, got {_listed(given)}.")
+        if not all(np.issubdtype(array.dtype, np.floating) for array in arrays.values()):
+            raise BadRecords("arrays: expected floating-point numbers; leave others out of what is averaged.")
+        return np.concatenate([np.asarray(arrays[one.name], dtype=float).ravel() for one in self.types])
+
     @cached_property
     def query(self) -> ClientUpdate:
         """What a client contributes."""
@@ -205,6 +223,23 @@ def plan_federation(
         rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,
         tuple((one.name, tuple(one.shape), one.dtype) for one in arrays),
     )  # fmt: skip
+
+
+def array_types(arrays: Mapping[str, AnyArray]) -> list[ArrayType]:
+    """Return what arrays are like; raise if they cannot be averaged."""
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise BadPlan(
+                f"arrays: {name!r} is of type {array.dtype}; only floating-point numbers can be averaged. Leave "
+                "counters and the like out."
+            )
+        if not np.isfinite(array).all():
+            raise BadPlan(f"arrays: {name!r} has NaN or infinity; start from finite numbers.")
+    return [ArrayType(name, array.shape, array.dtype.newbyteorder("<").str) for name, array in arrays.items()]
+
+
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name!r} of shape {shape}" for name, shape in list(shapes.items())[:5]) or "nothing"
 
 
 def _check_bits(bits: Any) -> None:

@@ -24,8 +24,8 @@ def state_of(federation: Federation) -> Array:
             numbers[joined] = clients.held.history(member.slot, joined) * plan.query.unit
         held.append(numbers.ravel())
     sums, answers = transcript.sums[:], transcript.answers[:]
-    numbers = [answers - sums, sums, answers, transcript.iterates[:], federation.model()]
-    return np.concatenate([*parts, *held, *(part.ravel() for part in numbers)], dtype=float)
+    tables = [answers - sums, sums, answers, transcript.iterates[:], federation.model()]
+    return np.concatenate([*parts, *held, *(table.ravel() for table in tables)], dtype=float)
 
 
 def names_of(federation: Federation) -> list[str]:

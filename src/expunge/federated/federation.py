@@ -17,12 +17,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from expunge.averaging import FederatedPlan
-from expunge.engine import Outcome, Verification, advance, decide_on, verify
+from expunge.engine import Change, Outcome, Verification, advance, decide_on, verify
 from expunge.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
 from expunge.federated.clients import SLOTS, Client, Clients, Contributions, MemoryContributions
 from expunge.learner import Transcript
 from expunge.rows import ArrayRows, Rows
-from expunge.types import Array
+from expunge.types import AnyArray, Array
 
 Kind = Literal["delete", "insert"]
 
@@ -78,6 +78,10 @@ class Federation:
     ['ann', 'cy']
     """
 
+    _seed_of_round: int
+    """What the noise of the next round is drawn from; nobody has seen it."""
+    _pending: Pending | None
+
     def __init__(self, plan: FederatedPlan, start: Array, rng: np.random.Generator) -> None:
         start = np.array(start, dtype=float).ravel()
         if start.shape != (plan.parameters,) or not np.isfinite(start).all():
@@ -93,7 +97,7 @@ class Federation:
             plan, start, MemoryContributions(plan.rounds, width + 1), sums, answers, ArrayRows(np.zeros((0, width)))
         )
         self._seed_of_round = self._draw_seed()
-        self._pending: Pending | None = None
+        self._pending = None
 
     def _take(
         self, plan: FederatedPlan, start: Array, held: Contributions, sums: Rows, answers: Rows, iterates: Rows
@@ -103,6 +107,7 @@ class Federation:
         self.clients = Clients(plan.query, plan.rate, held, sums)
         self.transcript = Transcript(sums, answers, iterates, start, self.clients)
         self._path: object = object()
+        self._unfinished: Change | None = None
 
     # --- what there is ---
 
@@ -140,6 +145,10 @@ class Federation:
                     "Flower: start the strategy again)."
                 )
             return np.array(self.transcript.model(self.learner))
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the model as its arrays, by name, once all rounds have been made."""
+        return self.plan.arrays_of(self.model())
 
     def verify(self, *, tolerance: float = 0.0) -> Verification:
         """Re-derive sums and models from what is held of the members, and compare them bit for bit."""
@@ -217,11 +226,11 @@ class Federation:
             if lacking := self.tasks():
                 names = ", ".join(repr(task.client) for task in lacking[:5])
                 raise Unfinished(f"round {self.made} waits for {len(lacking)} clients: {names}. Ask them first.")
-            rng = np.random.default_rng(self._seed_of_round)
+            rng = np.random.default_rng([self._seed_of_round, self.made])
             change = advance(self.learner, self.clients, self.transcript, rng)
             with self._transaction():
-                outcome = change.commit()
-                self._seed_of_round = self._draw_seed()
+                outcome = self._commit(change)
+                self._renew_seed()
             return outcome.evaluations
 
     # --- coming and leaving ---
@@ -298,41 +307,49 @@ class Federation:
 
     def _complete(self, pending: Pending) -> Outcome:
         """Toss the coins for clients that come or leave, and do what they say."""
-        members, candidates = self.clients.members, self.clients.candidates
-        if pending.kind == "delete":
-            edit = self.clients.leave([members[name] for name in pending.names if name in members])
-        else:
-            edit = self.clients.enter([candidates[name] for name in pending.names if name in candidates])
+        deletes = pending.kind == "delete"
+        found = self.clients.members if deletes else self.clients.candidates
+        moving = [found[name] for name in pending.names if name in found]
+        edit = self.clients.leave(moving) if deletes else self.clients.enter(moving)
         rng = np.random.default_rng(pending.seed)
         change = decide_on(self.learner, self.clients, self.transcript, edit, rng, pause=True)
         with self._transaction():
             if change.staged is not None:
                 self._path = object()  # what clients are computing now is of no use any more
                 self.clients.cut_from = change.steps
-            outcome = change.commit()
-            if pending.kind == "delete":
+            outcome = self._commit(change)
+            if deletes:
                 for name in pending.names:
                     self._withdraw(name)
-            self._acknowledge(pending, edit.removed, edit.added)
+            self._acknowledge(pending, moving)
             self._pending = None
         return outcome
 
+    def _commit(self, change: Change) -> Outcome:
+        self._unfinished = change
+        outcome = change.commit()
+        self._unfinished = None
+        return outcome
+
     def _withdraw(self, name: str) -> None:
-        if name in self.clients.candidates:
-            self.clients.held.erase(self.clients.candidates[name].slot)
-            del self.clients.candidates[name]
+        client = self.clients.candidates.pop(name, None)
+        if client is not None:
+            self.clients.held.erase(client.slot)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Let no other thread in, and begin with finishing what was interrupted, with the coins drawn for it.
-
-        What leaves has left for good when the last of a request's work is done, so that nothing is done twice.
-        """
+        """Let no other thread in, and begin with finishing what was interrupted, with the coins drawn for it."""
         with self.lock:
-            if self._pending is not None:
-                self.clients.rollback()
-                self._complete(self._pending)
+            self._catch_up()
             yield
+
+    def _catch_up(self) -> None:
+        change, self._unfinished = self._unfinished, None
+        if change is not None and change.begun and not change.finished:
+            self._commit(change)
+        self.clients.rollback()
+        if self._pending is not None:  # who has left is not there any more: nothing is done twice
+            self._complete(self._pending)
 
     # --- what a file adds ---
 
@@ -340,6 +357,10 @@ class Federation:
     def _transaction(self) -> Iterator[None]:
         """Make durable what is written within, all of it or nothing."""
         yield
+
+    def _renew_seed(self) -> None:
+        """Forget the seed of the round that was made, and draw that of the next."""
+        self._seed_of_round = self._draw_seed()
 
     def _draw_seed(self) -> int:
         """Return a seed that nobody knows."""
@@ -351,7 +372,7 @@ class Federation:
     def _record(self, pending: Pending) -> None:
         """Make a request durable, with its coins."""
 
-    def _acknowledge(self, pending: Pending, removed: int, added: int) -> None:
+    def _acknowledge(self, pending: Pending, moved: list[Client]) -> None:
         """Note that a request was done."""
 
 

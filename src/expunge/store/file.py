@@ -37,7 +37,7 @@ FORMAT = 1
 """The version of the layout that this library writes."""
 APPLICATION = 0x45585047
 """What marks a SQLite file as a store ("EXPG")."""
-ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-new", "-spool")
+ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-seal", "-new", "-spool")
 """What the names of files that belong to a store end in."""
 WAIT = 10.0
 """How many seconds to wait for another writer, if the user does not say."""
@@ -336,6 +336,10 @@ class StoreFile:
         """Delete the rows from a number on, up to (without) another."""
         stop = 2**63 - 1 if stop is None else stop
         self._run(f"DELETE FROM {table} WHERE number>=? AND number<?", (first, stop))
+
+    def numbers(self, table: Table) -> list[int]:
+        """Return the numbers of all rows."""
+        return [row[0] for row in self._run(f"SELECT number FROM {table} ORDER BY number")]
 
     def last(self, table: Table) -> int | None:
         """Return the largest number of a row."""

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
@@ -35,7 +34,7 @@ from expunge.selectors import Running
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import Signer, load_key
-from expunge.store.receipts import Receipt, check_signer, digest_names, write_receipt
+from expunge.store.receipts import Receipt, check_signer, digest_names
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.saving import remove
 from expunge.store.state import (
@@ -47,6 +46,7 @@ from expunge.store.state import (
     State,
     advanced,
     check_key,
+    next_receipt,
     plan_digest,
     read_description,
     read_pending,
@@ -371,17 +371,15 @@ class DurableKeeper(Keeper):
         if not isinstance(request, Insert):
             named_by = "subjects" if request.ids is None else "ids"
             names = as_ids(named_by, request.subjects if request.ids is None else request.ids)
-        receipt = write_receipt(
+        receipt = next_receipt(
+            before,
             request=pending.number,
             kind=type(request).__name__.lower(),  # type: ignore[arg-type]
             named_by=named_by,  # type: ignore[arg-type]
             digests=() if names is None else digest_names(self._key, named_by, names),  # type: ignore[arg-type]
             removed=outcome.removed,
             added=outcome.added,
-            day=datetime.now(UTC).date().isoformat(),
-            version=before.version + 1,
             plan=self._plan,
-            previous=before.head,
             signer=self.signer,
         )
         state = advanced(before, self._stored.inventory, receipt.hash)

@@ -7,15 +7,17 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from expunge import losses
+from expunge.averaging import FederatedPlan
 from expunge.clustering import ClusterPlan
 from expunge.columns import csr, is_sparse
-from expunge.errors import BadPlan, CorruptStore, StoreError
+from expunge.errors import BadPlan, CorruptStore, NotAStore, StoreError
 from expunge.extents import Extent
 from expunge.intake import as_ids
 from expunge.learner import Learner, Transcript
@@ -25,9 +27,9 @@ from expunge.records import Delete, Insert, Replace, Request
 from expunge.schema.model import SCHEMA_PARTS
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
-from expunge.store.keys import fingerprint
+from expunge.store.keys import Signer, fingerprint
 from expunge.store.parts import ColumnType, Layout
-from expunge.store.receipts import genesis
+from expunge.store.receipts import Kind, NamedBy, Receipt, genesis, write_receipt
 from expunge.store.records import Inventory, StoredRecords
 from expunge.store.tables import StoredRows, as_numbers
 from expunge.types import AnyArray, Array, Column
@@ -64,6 +66,20 @@ class State:
     inventory: Inventory
 
 
+@dataclass(frozen=True)
+class FederationState:
+    """What requests change of a federation; its clients and rounds lie in tables."""
+
+    store: str
+    version: int
+    """How many requests were served. (Rounds are not counted: how many were repeated is nobody's business.)"""
+    receipts: int
+    head: str
+    key: str
+    seal: str
+    """The fingerprint of the key that contributions are encrypted with."""
+
+
 def first_state(inventory: Inventory, key: bytes) -> State:
     """Return the state of a new store, which has a name of its own."""
     store = uuid.uuid4().hex
@@ -72,7 +88,8 @@ def first_state(inventory: Inventory, key: bytes) -> State:
 
 KNOWN = Registry(
     [
-        Description, State, Inventory, Layout, ColumnType, Plan, ClusterPlan, RidgePlan, Extent, losses.Logistic,
+        Description, State, FederationState, Inventory, Layout, ColumnType, Plan, ClusterPlan, RidgePlan,
+        FederatedPlan, Extent, losses.Logistic,
         losses.Hinge, losses.SmoothedHinge, losses.Multinomial, losses.MulticlassHinge, losses.Squared, losses.Huber,
         losses.Weighted, *SCHEMA_PARTS,
     ]
@@ -96,23 +113,39 @@ def read_state(file: StoreFile) -> State:
     return state
 
 
+def read_federation(file: StoreFile) -> tuple[FederatedPlan, FederationState]:
+    """Return the plan and the state of a federation."""
+    state: FederationState = _read(file, STATE, FederationState)
+    plan = read_description(file).plan
+    if not isinstance(plan, FederatedPlan):
+        raise CorruptStore(f"{file.path}: about, row {DESCRIPTION} has no plan of a federation; restore a backup.")
+    return plan, state
+
+
+_OPENED_BY: dict[type, str] = {
+    State: "model; open it with expunge.open", FederationState: "federation; open it with expunge.federated.open",
+}  # fmt: skip
+
+
 def _read(file: StoreFile, number: int, kind: type, strangers: Mapping[str, Any] | None = None) -> Any:
     text = file.text("about", number)
     if text is None:
         raise CorruptStore(f"{file.path}: about, row {number} is missing; restore a backup.")
     value = KNOWN.read(text, strangers)
+    if type(value) in _OPENED_BY and not isinstance(value, kind):
+        raise NotAStore(f"{file.path}: this is the file of a {_OPENED_BY[type(value)]}.")
     if not isinstance(value, kind):
         raise CorruptStore(f"{file.path}: about, row {number} is of another kind; restore a backup.")
     return value
 
 
-def check_key(path: Path, key: bytes, state: State) -> None:
+def check_key(path: Path, key: bytes, state: State | FederationState) -> None:
     """Raise if a key, unless there is none, is not that of a store."""
     if key and fingerprint(key) != state.key:
         raise StoreError(f"{path}: this is the key of another store; put the right one back, from a backup.")
 
 
-def write_state(file: StoreFile, state: State) -> None:
+def write_state(file: StoreFile, state: State | FederationState) -> None:
     """Write the state."""
     file.put_text("about", STATE, KNOWN.write(state))
 
@@ -230,6 +263,18 @@ def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Co
         return arrays[str(position)]
     data, indices, ends = (arrays[f"{position} {part}"] for part in ("data", "indices", "indptr"))
     return csr(data, indices, ends, width)
+
+
+def next_receipt(
+    state: State | FederationState, *, request: str, kind: Kind, named_by: NamedBy | None, digests: tuple[str, ...],
+    removed: int, added: int, plan: Any, signer: Signer | None,
+) -> Receipt:  # fmt: skip
+    """Return the receipt of a request that was served in a state."""
+    return write_receipt(
+        request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added,
+        day=datetime.now(UTC).date().isoformat(), version=state.version + 1, plan=plan, previous=state.head,
+        signer=signer,
+    )  # fmt: skip
 
 
 def advanced(state: State, inventory: Inventory, head: str | None = None) -> State:

@@ -1,0 +1,124 @@
+"""Contributions in a store: encrypted, each with a key that does not lie in the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from expunge.averaging import Numbers
+from expunge.errors import BadPlan, CorruptStore
+from expunge.store.file import StoreFile
+from expunge.store.keys import KEY_BYTES, load_key, make_key
+
+ROUND_BITS = 20
+"""How many binary digits the number of a round may have."""
+_NONCE = 12
+
+
+class Seal:
+    """Encrypts and authenticates bytes (AES-256-GCM), each under a number, for one store.
+
+    >>> seal = Seal(bytes(32), "store")
+    >>> seal.open(7, seal.close(7, b"secret"))
+    b'secret'
+    """
+
+    def __init__(self, key: bytes, store: str) -> None:
+        self._cipher = _aesgcm()(key)
+        self._store = store
+
+    def close(self, number: int, content: bytes) -> bytes:
+        """Return bytes that only who has the key can read."""
+        nonce = os.urandom(_NONCE)
+        return nonce + bytes(self._cipher.encrypt(nonce, content, f"{self._store} {number}".encode()))
+
+    def open(self, number: int, sealed: bytes) -> bytes:
+        """Return what was sealed under this number; raise if it was not, or with another key."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return bytes(self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], f"{self._store} {number}".encode()))
+        except (InvalidTag, ValueError) as error:
+            raise CorruptStore(
+                f"blocks, row {number} was altered, or sealed with another key; give the right seal, or restore a "
+                "backup."
+            ) from error
+
+
+def _aesgcm() -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise BadPlan("a federation in a file needs cryptography; pip install 'expunge[federated]'.") from error
+    return AESGCM
+
+
+def as_seal_key(seal: Any, path: Path, *, new: bool) -> bytes:
+    """Return the key that is given as bytes or as the path of its file, which is made if there is to be a new one."""
+    if isinstance(seal, bytes):
+        if len(seal) != KEY_BYTES:
+            raise BadPlan(f"seal: expected {KEY_BYTES} bytes, or the path of a file that holds the key.")
+        return seal
+    if seal is not None and not isinstance(seal, (str, os.PathLike)):
+        raise BadPlan(f"seal: expected {KEY_BYTES} bytes or the path of a file, got {type(seal).__name__}.")
+    file = Path(seal) if seal is not None else path.with_name(path.name + "-seal")
+    return make_key(file) if new and not file.exists() else load_key(file)
+
+
+class SealedContributions:
+    """What clients have contributed, in a store: one sealed blob for each client and round."""
+
+    def __init__(self, file: StoreFile, seal: Seal, size: int) -> None:
+        self._file = file
+        self._seal = seal
+        self._size = size
+        self._there = set(file.numbers("blocks"))
+
+    def _read(self, slot: int, step: int) -> Numbers:
+        number = _number(slot, step)
+        content = self._seal.open(number, bytes(self._file.need("blocks", number)))
+        if len(content) != 4 * self._size:
+            raise CorruptStore(f"{self._file.path}: blocks, row {number} is not whole; restore a backup.")
+        return np.frombuffer(content, "<i4").astype(np.int32)
+
+    def read(self, slots: Sequence[int], step: int) -> Numbers:
+        """Return what some clients have contributed to a round, one a row."""
+        rows = [self._read(slot, step) for slot in slots]
+        return np.stack(rows) if rows else np.zeros((0, self._size), dtype=np.int32)
+
+    def history(self, slot: int, steps: Sequence[int]) -> Numbers:
+        """Return what one client has contributed to some rounds, one a row."""
+        return np.stack([self._read(slot, step) for step in steps])
+
+    def has(self, slot: int, step: int) -> bool:
+        """Say whether a client has contributed to a round."""
+        return _number(slot, step) in self._there
+
+    def write(self, slots: Sequence[int], step: int, numbers: Numbers) -> None:
+        """Hold what some clients contribute to a round."""
+        for slot, row in zip(slots, numbers, strict=True):
+            number = _number(slot, step)
+            self._file.put("blocks", number, self._seal.close(number, row.astype("<i4").tobytes()))
+            self._there.add(number)
+
+    def erase(self, slot: int) -> None:
+        """Forget all that a client has contributed."""
+        self._drop(slot, 0)
+
+    def cut(self, slots: Sequence[int], first: int) -> None:
+        """Forget what clients have contributed to the rounds from ``first`` on."""
+        for slot in slots:
+            self._drop(slot, first)
+
+    def _drop(self, slot: int, first: int) -> None:
+        begin, stop = _number(slot, first), _number(slot + 1, 0)
+        self._file.drop("blocks", begin, stop)
+        self._there -= {number for number in self._there if begin <= number < stop}
+
+
+def _number(slot: int, step: int) -> int:
+    return (slot << ROUND_BITS) | step
