@@ -31,7 +31,7 @@ class Simulation:
         self._sessions: set[int] = set()
         name, mark = self._mark.split("=")
         self._environment = {
-            **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
+            **os.environ,
             name: mark,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "FLWR_HOME": str(folder / "home"),
