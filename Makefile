@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 BROWSER := .venv-browser
+FEDERATED := .venv-federated
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-all test-browser lint types format clean bench
+.PHONY: help demo docs test test-all test-browser test-federated lint types format clean bench
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
@@ -21,6 +22,12 @@ $(STAMP): pyproject.toml
 $(BROWSER)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[cli]' playwright pytest
+	@touch $@
+
+# Compiled, unlike the others: Flower and Ray start many processes, each of which would compile all it imports.
+$(FEDERATED)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FEDERATED)
+	$(FEDERATED)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[federated,plot]' mypy pytest scipy-stubs
 	@touch $@
 
 demo: $(STAMP)  ## Set everything up, train models, erase people from them, write a report (under two minutes)
@@ -40,7 +47,11 @@ test: lint types  ## Set everything up and run all tests
 test-browser: $(BROWSER)/.installed  ## Look at the audit report in a real browser (needs Chromium)
 	$(BROWSER)/bin/python -m pytest tests/browser -q
 
-test-all: test test-browser  ## Run all tests, those that need heavy extras too, each in an environment of its own
+test-federated: $(FEDERATED)/.installed  ## Run clients and a server in Flower's simulation engine
+	$(FEDERATED)/bin/python -m mypy -p digits
+	$(FEDERATED)/bin/python -m pytest tests/federated -q
+
+test-all: test test-browser test-federated  ## Run all tests, those that need heavy extras too, each in an environment of its own
 
 docs: $(STAMP)  ## Write the documentation of commands anew, from what they say themselves
 	$(BIN)/python -m expunge.cli.reference > docs/commands.md
@@ -72,4 +83,4 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/store/large.py
 
 clean:  ## Remove the environment and all results
-	rm -rf $(VENV) $(BROWSER) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BROWSER) $(FEDERATED) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Twenty clients learn to read digits together."""
