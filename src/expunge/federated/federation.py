@@ -26,6 +26,8 @@ from expunge.types import AnyArray, Array
 
 Kind = Literal["delete", "insert"]
 
+MOST_CLIENTS = 2**22
+"""How many clients' contributions can be summed exactly."""
 LONGEST_NAME = 200
 """How many letters the name of a client may have."""
 
@@ -243,6 +245,10 @@ class Federation:
                 if name in self.clients.members:
                     raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
             new = [name for name in wanted if name not in self.clients.candidates]
+            if len(self.clients.members) + len(self.clients.candidates) + len(new) > MOST_CLIENTS:
+                raise BadPlan(
+                    f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; take several as one."
+                )
             rng = np.random.default_rng(self._draw_seed())
             with self._transaction():
                 for name in new:
