@@ -372,7 +372,7 @@ def test_deaths_do_not_bias(monkeypatch):
         points, chosen = count(), rng.integers(50)
         return lambda name: next(points) == chosen
 
-    report = compared(monkeypatch, planned(rounds=2, rho=0.6), blindly, runs=400, seed=11)
+    report = compared(monkeypatch, planned(rounds=2, rho=0.6), blindly, runs=300, seed=11)
     assert report.passed, report
 
 

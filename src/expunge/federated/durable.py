@@ -238,6 +238,7 @@ class StoredFederation(Federation):
     def _record(self, pending: Pending) -> None:
         texts = [self._file.text("receipts", number) for number in (1, self._state.receipts)]
         check_signer(self._given_signer, [Receipt.from_json(text).signature for text in texts if text is not None])
+        self._check_readable(pending.names)
         said = {"kind": pending.kind, "names": pending.names, "seed": str(pending.seed)}
         self._log = True
         try:
@@ -250,6 +251,17 @@ class StoredFederation(Federation):
             error.add("Of what was asked now, nothing was done.")
             raise
         failpoints.reach(RECORDED)
+
+    def _check_readable(self, names: Sequence[str]) -> None:
+        """Raise if what is held of some clients is damaged: what is recorded must be possible."""
+        clients = self.clients
+        for name in names:
+            client = clients.members.get(name) or clients.candidates[name]
+            steps = [
+                step for step in clients.rounds_of(client, range(self.made)) if clients.held.has(client.slot, step)
+            ]
+            if steps:
+                clients.held.history(client.slot, steps)
 
     def _complete(self, pending: Pending) -> Outcome:
         self._log = True
