@@ -84,10 +84,15 @@ def copied(path, folder):
     return folder / path.name
 
 
+def seed_of(number):
+    """A seed that does not lie in a file by chance."""
+    return int.from_bytes(blake2b(str(number).encode(), digest_size=16).digest())
+
+
 def draw(monkeypatch, first):
-    """Let seeds be drawn one after the other, from a number on."""
-    numbers = count(first)
-    monkeypatch.setattr(durable, "randbits", lambda bits: next(numbers))
+    """Let seeds be drawn one after the other, those of the numbers from one on."""
+    seeds = map(seed_of, count(first))
+    monkeypatch.setattr(durable, "randbits", lambda bits: next(seeds))
 
 
 def sealed_of(federation):
