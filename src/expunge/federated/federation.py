@@ -214,11 +214,10 @@ class Federation:
         """Return the client whose answer to a task is still waited for."""
         if task.path is not self._path:
             return None
-        client = self.clients.members.get(task.client)
-        if client is not None and task.step != self.made:
-            return None
-        client = client or self.clients.candidates.get(task.client)
-        if client is None or not self.clients.rounds_of(client, [task.step]):
+        client, asked = self.clients.members.get(task.client), task.step == self.made and not self.finished
+        if client is None:
+            client, asked = self.clients.candidates.get(task.client), 0 <= task.step < self.made
+        if client is None or not asked or not self.clients.rounds_of(client, [task.step]):
             return None
         return None if self.clients.held.has(client.slot, task.step) else client
 
@@ -385,7 +384,7 @@ class Federation:
 def _names(names: str | Iterable[str]) -> list[str]:
     found = [names] if isinstance(names, str) else list(names)
     for name in found:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:
             raise BadRecords(f"clients: give names of 1 to {LONGEST_NAME} letters, not {str(name)[:40]!r}.")
     if len(set(found)) < len(found):
         raise DuplicateId("clients: a name stands twice in the request.")
