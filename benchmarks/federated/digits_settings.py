@@ -117,7 +117,20 @@ def plain_average(clients: Clients, rounds: int, steps: int = STEPS, rate: float
     return model
 
 
-SETTINGS: dict[tuple[int, float], Setting] = {}
+SETTINGS = {
+    (20, 1.0): Setting(20, 20.0, "last"),
+    (20, 0.5): Setting(3, 20.0, "last"),
+    (20, 0.2): Setting(3, 20.0, "last"),
+    (20, 0.1): Setting(3, 30.0, "last"),
+    (100, 1.0): Setting(20, 15.0, "last"),
+    (100, 0.5): Setting(3, 20.0, "tail"),
+    (100, 0.2): Setting(2, 20.0, "tail"),
+    (100, 0.1): Setting(2, 20.0, "last"),
+    (1000, 1.0): Setting(10, 20.0, "last"),
+    (1000, 0.5): Setting(10, 20.0, "last"),
+    (1000, 0.2): Setting(5, 30.0, "tail"),
+    (1000, 0.1): Setting(5, 20.0, "tail"),
+}
 """What `main` has found."""
 
 
