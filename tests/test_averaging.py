@@ -98,9 +98,9 @@ def test_an_error_names_the_field(wrong, named):
 
 
 def test_a_model_without_numbers_and_a_grid_too_coarse_to_count_are_refused():
-    with pytest.raises(BadPlan, match="^arrays"):
+    with pytest.raises(BadPlan, match=r"^arrays"):
         plan_federation([ArrayType("none", (0, 3), "<f8")], clients=2, rounds=1, clip=1.0)
-    with pytest.raises(BadPlan, match="bits=1.*give more"):
+    with pytest.raises(BadPlan, match=r"bits=1.*give more"):
         plan_federation([ArrayType("w", (100_000,), "<f8")], clients=2, rounds=1, clip=1.0, bits=1)
 
 
