@@ -80,6 +80,14 @@ def test_nan_counts_for_nothing_and_what_is_clipped_is_said():
     assert federation.verify().ok
 
 
+def test_every_round_has_noise_of_its_own_and_of_the_planned_size():
+    federation = go(begun(rounds=60))
+    noise = federation.transcript.answers[:] - federation.transcript.sums[:]
+    assert len(np.unique(noise)) == 180
+    assert federation.verify().noise_p_value > 0.001
+    assert noise.std() == pytest.approx(federation.plan.sigma, rel=0.25)
+
+
 def test_the_start_must_fit_the_plan():
     for wrong in (np.zeros(3), np.array([0.0, np.nan])):
         with pytest.raises(BadRecords, match="start: expected 2 finite numbers"):
@@ -239,13 +247,15 @@ def test_after_a_cut_the_rounds_from_there_on_are_made_anew_and_late_answers_are
 
 
 def test_a_cut_in_a_later_round_leaves_those_before():
-    federation = go(begun())
+    federation = go(begun(), 3)
+    late = federation.tasks()
     before = federation.transcript.iterates[:].copy()
     with mock.patch("expunge.independent.reflect", side_effect=[KEPT, KEPT, Decision(False, 0.3)]):
         assert federation.forget("bob").replayed_from == 2
     assert federation.made == 3
     assert np.array_equal(federation.transcript.iterates[:2], before[:2])
     assert not np.array_equal(federation.transcript.iterates[2], before[2])
+    assert ask(federation, late).ignored == TRIO  # this is the round they were asked for, but not its model
     assert federation.verify().ok
 
 
