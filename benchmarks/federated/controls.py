@@ -231,6 +231,28 @@ def _from_the_newest(world: World) -> None:
     made.admit("cy")
 
 
+def _asked_again(world: World) -> None:
+    """Let cy answer for all rounds, and bob leave before it is admitted; cy answers no second time.
+
+    So cy becomes a member only if nobody had to be asked again: among models with cy, all paths were kept.
+    """
+    world.go()
+    world.federation.invite("cy")
+    world.ask(world.federation.tasks_of_candidates())
+    world.forget("bob")
+    if world.federation.finished:
+        world.federation.admit("cy")
+    else:
+        world.forget("cy")
+
+
+def _admitted_first(world: World) -> None:
+    """Finish with cy before the coins for bob are tossed."""
+    world.go()
+    world.join("cy")
+    world.forget("bob")
+
+
 # --- the order of requests --------------------------------------------------------------------------------------
 
 WISHES = {
@@ -303,6 +325,7 @@ def controls() -> list[Control]:
     leave, join, half = named["leave"], named["join"], named["leave, half of the rounds"]
     roll_call = Case("roll call", _gone_before, ("ann",))
     late = Case("late answers", _leave_while_they_compute, ("ann", "cy"))
+    first = Case("admitted first", _admitted_first, ("ann", "cy"), ("ann", "bob"))
     order = Case("in order", _in_order, ("ann", "dan"), ("ann", "bob", "cy"), answer=_once, rho=0.97)
     each = Case("one by one", _one_by_one, ("ann",), ("ann", "bob", "cy", "dan"), answer=_once, rho=0.97)
     return [
@@ -318,6 +341,7 @@ def controls() -> list[Control]:
         _told("a newcomer begins after the cut", join, _from_the_next_round),
         _told("a newcomer is asked about the newest model", join, _from_the_newest),
         _patched("failed rounds are made again", leave, (federation, "advance", _until_it_counts)),
+        _told("a newcomer does not answer again after a cut", first, _asked_again),
         _told("who joins is served when ready", order, _when_ready, in_tests=1_000),
         _told("bulks cut by what the last request did", each, _bundled),
     ]

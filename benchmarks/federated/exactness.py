@@ -50,7 +50,7 @@ def main() -> int:
     most = {control.name: control.runs for control in controls()}
     every = names()
     jobs = [
-        (kind, name, min(options.runs, most.get(name, options.runs)), options.seed * len(every) + number)
+        (kind, name, most.get(name, options.runs), options.seed * len(every) + number)
         for number, (kind, name) in enumerate(every)
     ]
     return run_all(run_one, jobs, "federated", options)
