@@ -2,7 +2,7 @@
 
     python benchmarks/federated/exactness.py [--runs 20000] [--seed 1] [--only TEXT] [--resume]
 
-About half an hour on two cores. Writes out/federated_exactness.json; results are kept case by case, with the commit
+About 40 minutes on two cores. Writes out/federated_exactness.json; results are kept case by case, with the commit
 they were made at, and --resume skips those that are there. Controls take 4,000 to 10,000 runs, and so do their twins
 without the mistake, which must pass. The level of a pass is 0.01, shared among all problems that must pass. Every
 problem has a seed of its own.
