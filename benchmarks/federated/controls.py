@@ -342,7 +342,7 @@ def controls() -> list[Control]:
         _told("a newcomer is asked about the newest model", join, _from_the_newest),
         _patched("failed rounds are made again", leave, (federation, "advance", _until_it_counts)),
         _told("a newcomer does not answer again after a cut", first, _asked_again),
-        _told("who joins is served when ready", order, _when_ready, in_tests=1_000),
+        _told("who joins is served when ready", order, _when_ready, in_tests=800),
         _told("bulks cut by what the last request did", each, _bundled),
     ]
 
