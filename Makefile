@@ -76,6 +76,7 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/paper/exactness.py
 	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
 	$(BIN)/python benchmarks/streams/exactness.py
+	$(BIN)/python benchmarks/federated/exactness.py
 	$(BIN)/python benchmarks/streams/throughput.py
 	$(BIN)/python benchmarks/streams/soak.py
 	$(BIN)/python benchmarks/store/crash.py

@@ -1,4 +1,4 @@
-"""A federation of three clients and two numbers, in which clients come and leave, and ways to get that wrong."""
+"""A federation of three clients and two numbers, in which clients come and leave."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from expunge.averaging import ArrayType, FederatedPlan, plan_federation
+from expunge.checks import Exactness, check_same_law
 from expunge.engine import Outcome
+from expunge.federated.checking import names_of, state_of
 from expunge.federated.federation import Federation, Task
 from expunge.types import Array
 
 START = np.array([0.2, -0.1])
 WANTS = {"ann": np.array([2.0, 0.5]), "bob": np.array([-1.0, 1.5]), "cy": np.array([0.3, -2.0])}
 """Where each client would like to have the model."""
-EVERYONE = list(WANTS)
 ROUNDS = 3
 
 Answer = Callable[[Task, np.random.Generator], Array]
@@ -81,10 +82,11 @@ class Case:
     begin: tuple[str, ...] = ("ann", "bob", "cy")
     rate: float = 1.0
     answer: Answer = plain
+    rho: float = 0.8
 
     def run(self, rng: np.random.Generator) -> Federation:
         """Tell the story, and finish all rounds."""
-        world = World(toy_plan(self.rate), self.answer, rng)
+        world = World(toy_plan(self.rate, self.rho), self.answer, rng)
         world.federation.join(self.begin)
         self.story(world)
         world.go()
@@ -92,10 +94,21 @@ class Case:
 
     def fresh(self, rng: np.random.Generator) -> Federation:
         """Train those who are left."""
-        world = World(toy_plan(self.rate), self.answer, rng)
+        world = World(toy_plan(self.rate, self.rho), self.answer, rng)
         world.federation.join(self.left)
         world.go()
         return world.federation
+
+    def check(self, runs: int, seed: int, level: float = 0.01) -> Exactness:
+        """Compare the complete state after the story, among runs that end with those who are left, with a fresh one."""
+
+        def told(rng: np.random.Generator) -> Array:
+            while (federation := self.run(rng)).members != sorted(self.left):
+                pass
+            return state_of(federation)
+
+        names = names_of(self.fresh(np.random.default_rng(0)))
+        return check_same_law(told, lambda rng: state_of(self.fresh(rng)), names, runs=runs, seed=seed, level=level)
 
 
 def _leave(world: World) -> None:

@@ -1,0 +1,87 @@
+"""Problems of law, run in several processes: those that must pass, and mistakes that must be caught."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from expunge.checks import Exactness
+
+Job = tuple[str, str, int, int]
+"""Kind and name of a problem, runs a side, and a seed. Mistakes are of a kind that ends in ``control``."""
+Result = dict[str, Any]
+
+OUT = Path("out")
+CAUGHT = 1e-6
+LEVEL = 0.01
+"""How likely a false alarm is, among all problems together."""
+
+
+def arguments(doc: str, runs: int = 20_000) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=runs, help="runs a side")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only problems whose kind and name contain this")
+    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
+    parser.add_argument("--workers", type=int, default=2)
+    return parser.parse_args()
+
+
+def judged(job: Job, examine: Callable[[str, str, int, int], Exactness], names: list[tuple[str, str]]) -> Result:
+    """Run one problem, and say whether it went as it should; ``names`` are kinds and names of all."""
+    kind, name, runs, seed = job
+    began = time.perf_counter()
+    report = examine(kind, name, runs, seed)
+    to_pass = sum(not kind.endswith("control") for kind, _ in names)
+    good = report.p_value < CAUGHT if kind.endswith("control") else report.p_value >= LEVEL / to_pass
+    return {
+        "kind": kind, "name": name, "as_it_should_be": bool(good), "p_value": report.p_value, "runs": runs,
+        "seed": seed, "comparisons": len(report.names), "worst": report.worst(1)[0][0],
+        "seconds": round(time.perf_counter() - began, 1),
+    }  # fmt: skip
+
+
+def show(results: list[Result]) -> None:
+    """Print a table."""
+    table = Table("", "problem", "kind", "runs", "corrected p", "where")
+    for result in results:
+        verdict = "ok" if result["as_it_should_be"] else "[red]BAD[/]"
+        p = f"{result['p_value']:.3g}"
+        table.add_row(verdict, result["name"], result["kind"], f"{result['runs']:,}", p, result["worst"])
+    Console().print(table)
+
+
+def run_all(run_one: Callable[[Job], Result], jobs: list[Job], title: str, options: argparse.Namespace) -> int:
+    """Run all problems that are asked for, write out/TITLE_exactness.json, and return 1 if one went wrong."""
+    OUT.mkdir(exist_ok=True)
+    out = OUT / f"{title}_exactness.json"
+    results: list[Result] = json.loads(out.read_text()) if options.resume and out.exists() else []
+    done = {(result["kind"], result["name"]) for result in results}
+    order = [job[:2] for job in jobs]
+    jobs = [job for job in jobs if options.only in f"{job[0]}: {job[1]}" and job[:2] not in done]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    with Progress() as progress, multiprocessing.Pool(options.workers) as pool:
+        task = progress.add_task(title, total=len(jobs))
+        for result in pool.imap_unordered(run_one, jobs):
+            results.append({**result, "commit": commit})
+            out.write_text(json.dumps(results, indent=1))
+            if not result["as_it_should_be"]:
+                progress.console.print(f"BAD {result['kind']}: {result['name']}: p = {result['p_value']:.3g}")
+            progress.advance(task)
+    results.sort(key=lambda result: order.index((result["kind"], result["name"])))
+    out.write_text(json.dumps(results, indent=1))
+    show(results)
+    bad = [result["name"] for result in results if not result["as_it_should_be"]]
+    print(f"{len(results) - len(bad)} of {len(results)} as they should be; see {out}")
+    return 1 if bad else 0

@@ -1,0 +1,29 @@
+"""Exactness of federations: after clients came and left the complete state has the law of fresh training.
+
+Level 0.01 after Bonferroni within a story, fixed seeds; a difference of about 0.3 of a standard deviation would
+be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/federated/exactness.py` has all stories, with more runs.
+"""
+
+import pytest
+
+from federated.controls import controls
+from federated.toy import cases
+
+TESTED = ("leave, half of the rounds", "join in mid-replay", "invited before another leaves",
+          "moody clients, two leave in turn")  # fmt: skip
+STORIES = [case for case in cases() if case.name in TESTED]
+MISTAKES = [control for control in controls() if control.in_tests]
+name = lambda one: one.name  # noqa: E731
+
+
+@pytest.mark.parametrize("case", STORIES, ids=name)
+def test_the_state_after_clients_came_and_left_has_the_law_of_fresh_training(case):
+    report = case.check(runs=450, seed=8)
+    assert report.passed, report
+
+
+@pytest.mark.parametrize("control", MISTAKES, ids=name)
+def test_the_mistake_is_caught(control):
+    with control.mistake():
+        report = control.wrong.check(runs=control.in_tests, seed=8)
+    assert report.p_value < 1e-6, report

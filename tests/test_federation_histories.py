@@ -1,0 +1,191 @@
+"""Federations that are interrupted, shared between threads, or have any history; and how often they replay."""
+
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import expunge.engine as engine
+import expunge.federated.federation as module
+from expunge.coupling import replay_probability
+from expunge.engine import Change
+from expunge.errors import BadPlan, Unfinished, UnknownId
+from expunge.federated.clients import MemoryContributions
+from expunge.federated.federation import Federation, Task
+from expunge.rows import ArrayRows
+from federations import WISHES, answer, ask, begun, go, join, planned, state
+
+# --- interruptions ---
+
+
+def interrupted(federation, where, name, error, call):
+    """Raise an error once, the first time that something is called."""
+    right = getattr(where, name)
+    left = [error]
+
+    def wrong(*given, **more):
+        if left:
+            raise left.pop()
+        return right(*given, **more)
+
+    with mock.patch.object(where, name, wrong), pytest.raises(error):
+        call(federation)
+    assert not left
+
+
+def leaves(federation):
+    federation.forget("bob")
+
+
+def enters(federation):
+    join(federation, "dan")
+
+
+@pytest.mark.parametrize("call", [leaves, enters])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("where", [(engine, "_reconcile"), (engine, "Change"), (Change, "commit")], ids=lambda p: p[1])
+def test_a_request_without_memory_is_finished_by_the_next_call_with_the_same_coins(call, seed, where):
+    expected, federation = go(begun(seed=seed), 3), go(begun(seed=seed), 3)
+    call(expected)
+    interrupted(federation, *where, MemoryError, call)
+    federation.tasks()
+    assert state(federation) == state(expected)
+    assert state(go(federation)) == state(go(expected))
+
+
+@pytest.mark.parametrize(("where", "name"), [(ArrayRows, "write"), (MemoryContributions, "erase")])
+@pytest.mark.parametrize("seed", range(4))
+def test_ctrl_c_within_a_commit_comes_when_it_is_done(where, name, seed):
+    expected, federation = go(begun(seed=seed), 3), go(begun(seed=seed), 3)
+    expected.forget("bob")
+    interrupted(federation, where, name, KeyboardInterrupt, leaves)
+    assert federation.members == ["ann", "cy"]
+    federation.tasks()
+    assert state(federation) == state(expected)
+    with pytest.raises(UnknownId, match="it may have left already"):
+        federation.forget("bob")
+
+
+def test_a_round_that_fails_before_it_is_written_is_made_again_with_the_same_noise():
+    expected, federation = go(begun()), go(begun(), 2)
+    ask(federation, federation.tasks())
+    interrupted(federation, module, "advance", MemoryError, Federation.advance)
+    assert state(go(federation)) == state(expected)
+
+
+def test_clients_leave_from_another_thread_while_rounds_go_on():
+    federation = begun(tuple(WISHES), rounds=60, rho=0.9)
+    gone = threading.Event()
+
+    def leave():
+        for name, rounds in (("bob", 5), ("dan", 10), ("eve", 15)):
+            while federation.made < rounds:
+                time.sleep(0.0005)
+            federation.forget(name)
+        gone.set()
+
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
+    while not (gone.is_set() and federation.finished):
+        ask(federation, federation.tasks())
+        try:
+            if not federation.finished:
+                federation.advance()
+        except (Unfinished, BadPlan):  # somebody left between asking and advancing, and rounds are to be made again
+            continue
+    thread.join(timeout=10)
+    assert federation.members == ["ann", "cy"]
+    assert federation.verify().ok
+
+
+# --- any history ---
+
+
+class Histories(RuleBasedStateMachine):
+    """Clients come and leave, answer and do not, in any order."""
+
+    @initialize(rho=st.sampled_from([0.3, 0.95, 1.0]), rate=st.sampled_from([1.0, 0.6]), seed=st.integers(0, 99))
+    def begin(self, rho, rate, seed):
+        self.federation = begun(seed=seed, rho=rho, rate=rate)
+
+    @rule(name=st.sampled_from(list(WISHES)))
+    def invite(self, name):
+        if name not in self.federation.members:
+            self.federation.invite(name)
+
+    @rule(data=st.data())
+    def some_answer(self, data):
+        tasks = self.federation.tasks() + self.federation.tasks_of_candidates()
+        if tasks:
+            ask(self.federation, data.draw(st.lists(st.sampled_from(tasks), max_size=8)))
+
+    @rule(rounds=st.integers(1, 4))
+    def rounds_are_made(self, rounds):
+        go(self.federation, min(4, self.federation.made + rounds))
+
+    @rule(data=st.data())
+    def forget(self, data):
+        there = self.federation.members + self.federation.candidates
+        if there:
+            self.federation.forget(data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True)))
+
+    @rule()
+    def admit(self):
+        if self.federation.candidates:
+            ask(self.federation, self.federation.tasks_of_candidates())
+            self.federation.admit(self.federation.candidates)
+
+    @invariant()
+    def all_agrees(self):
+        if not hasattr(self, "federation"):
+            return
+        assert self.federation.verify().ok
+        clients, path, fit = self.federation.clients, self.federation.transcript.path, self.federation.plan.query.fit
+        for step in range(min(self.federation.made + 1, 4)):
+            total = np.zeros(3, dtype=np.int64)
+            for client in (*clients.candidates.values(), *reversed(clients.members.values())):
+                if clients.held.has(client.slot, step):
+                    held = clients.held.history(client.slot, [step])
+                    task = Task(client.name, step, path[step], None)
+                    assert np.array_equal(held, fit(answer(task)[None]).numbers)  # along this path, not another
+                    total += (client.name in clients.members) * held[0]
+            if step < self.federation.made:
+                assert np.array_equal(total * self.federation.plan.query.unit, self.federation.transcript.sums[step])
+        there = {client.slot for client in (*clients.members.values(), *clients.candidates.values())}
+        assert set(clients.held._numbers) <= there
+
+
+Histories.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None, derandomize=True)
+TestHistories = Histories.TestCase
+
+
+# --- how often ---
+
+
+def frequency(updates, runs=700, **more):
+    """How often the first client makes the others repeat rounds, if each contributes the same to every round."""
+    cuts = 0
+    for seed in range(runs):
+        federation = begun(("ann", "bob"), seed, rounds=2, **more)
+        while not federation.finished:
+            federation.receive([(task, updates[task.client == "bob"]) for task in federation.tasks()])
+            federation.advance()
+        cuts += not federation.forget("ann").kept
+    return cuts / runs
+
+
+def test_a_client_at_the_clip_replays_with_rho_and_a_shorter_one_less_often():
+    """Frequencies of 700 runs, within four standard deviations."""
+    plan = planned(rho=0.4, rounds=2)
+    at_clip = frequency([np.array([0.6, 0.8]), np.zeros(2)], rho=0.4)
+    assert abs(at_clip - plan.rho) < 4 * np.sqrt(0.4 * 0.6 / 700)
+    row = replay_probability(np.hypot(0.3, plan.weight) / plan.sigma)
+    expected = 1 - (1 - row) ** 2
+    shorter = frequency([np.array([0.18, 0.24]), np.zeros(2)], rho=0.4)
+    assert abs(shorter - expected) < 4 * np.sqrt(expected * (1 - expected) / 700)
+    assert shorter < plan.rho
