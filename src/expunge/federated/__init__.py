@@ -1,4 +1,4 @@
-"""Federated averaging from which clients leave exactly, and its Flower strategy (which needs ``expunge[federated]``)."""
+"""Federated averaging from which clients leave exactly; its Flower strategy needs ``expunge[federated]``."""
 
 from __future__ import annotations
 
