@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from expunge.errors import BadRecords, DuplicateId, Unfinished
 from expunge.federated.federation import Federation, Received, Task
-from expunge.federated.messages import Roll, answers_to, arrays_in, as_record, exchange, message_to
+from expunge.federated.messages import Mail, Roll, answers_to, arrays_in, as_record, message_to
 from expunge.types import Array
 
 ROLL_CALL = 60.0
@@ -73,16 +73,16 @@ class Inquiry:
             found.append((message_to(node, MessageType.TRAIN, content, late, str(number)), Asked(task, model)))
         return found
 
-    def take(self, sent: Sent, replies: Iterable[Message], received: list[Received]) -> list[str]:
+    def take(self, sent: Sent, replies: Iterable[Message], received: list[Received]) -> dict[tuple[str, int], str]:
         """Take the answers among some replies; errors are no answers. Return what is wrong with others."""
-        answers, wrong = list[tuple[Task, Array]](), list[str]()
+        answers, wrong = list[tuple[Task, Array]](), dict[tuple[str, int], str]()
         for reply, asked in answers_to(sent, replies):
             if reply.has_error():
                 continue
             try:
                 after = self.federation.plan.vector_of(arrays_in(reply))
             except BadRecords as error:
-                wrong.append(f"client {asked.task.client!r}: {error}")
+                wrong[_key(asked.task)] = f"client {asked.task.client!r}: {error}"
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
                 answers.append((asked.task, after - asked.model))
@@ -93,43 +93,72 @@ class Inquiry:
         return wrong
 
     def gather(self, timeout: float, received: list[Received], lacking: Lacking, finish: Callable[[], T]) -> T:
-        """Ask for what is lacking until nothing is, and then finish; ``received`` gets what became of the answers."""
-        path, late, pause = object(), 0.0, AGAIN
+        """Ask for what is lacking until nothing is, and then finish; ``received`` gets what became of the answers.
+
+        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked anew.
+        """
+        asking = _Asking(object(), self.grid, timeout)
         while True:
             with self.federation.lock:
                 tasks = lacking()
                 if not tasks:
                     return finish()
-            if tasks[0].path is not path:  # the first, or the pass was cut off, and what was answered does not count
-                path, late, pause = tasks[0].path, time.monotonic() + timeout, AGAIN
+            if tasks[0].path is not asking.path:
+                asking = _Asking(tasks[0].path, self.grid, timeout)
                 received.clear()
-            self._ask(tasks, late, received, lacking)
-            still = lacking()
-            if not still or not _keys(still) <= _keys(tasks):
-                continue
-            if time.monotonic() >= late:
-                raise Unfinished(_who_waits(still))
-            time.sleep(min(pause, max(late - time.monotonic(), 0.0)))
-            pause = min(2 * pause, LONGEST_AGAIN)
-
-    def _ask(self, tasks: list[Task], late: float, received: list[Received], lacking: Lacking) -> None:
-        """Ask clients once, until all have answered, it is too late, or nobody needs their answers any more."""
-        sent, wrong = self.messages(tasks, late), list[str]()
-        for replies in exchange(self.grid, [message for message, _ in sent], late):
-            wrong += self.take(sent, replies, received)
-            if _keys(tasks).isdisjoint(_keys(lacking())):
-                break
-        refuse(wrong)
+            if due := asking.due(tasks):
+                self.roll.doubt(task.client for task in due if _key(task) in asking.asked)
+                asking.send(self.messages(due, asking.late), due)
+            if replies := asking.mail.pull():
+                asking.wrong |= self.take(asking.sent, replies, received)
+            else:
+                asking.check(tasks)
+                asking.mail.rest(asking.late)
 
 
-def refuse(wrong: list[str]) -> None:
+class _Asking:
+    """What was asked along one path, until when it can be answered, and when to ask again."""
+
+    def __init__(self, path: object, grid: Grid, timeout: float) -> None:
+        self.path = path
+        self.late = time.monotonic() + timeout
+        self.mail = Mail(grid)
+        self.sent: list[tuple[Message, Asked]] = []
+        self.asked: set[tuple[str, int]] = set()
+        self.wrong: dict[tuple[str, int], str] = {}
+        self._again, self._pause = 0.0, AGAIN
+
+    def due(self, tasks: list[Task]) -> list[Task]:
+        """Return the tasks that nobody is at, if it is time to ask."""
+        if time.monotonic() < self._again:
+            return []
+        waiting = {_key(asked.task) for message, asked in self.sent if message.metadata.message_id in self.mail.waiting}
+        return [task for task in tasks if _key(task) not in waiting and _key(task) not in self.wrong]
+
+    def send(self, messages: Sent, tasks: list[Task]) -> None:
+        """Send messages for tasks; a client that is not connected has none."""
+        self.sent = [one for one in self.sent if one[0].metadata.message_id in self.mail.waiting] + list(messages)
+        self.mail.send([message for message, _ in messages])
+        self.asked |= {_key(task) for task in tasks}
+        self._again, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_AGAIN)
+
+    def check(self, tasks: list[Task]) -> None:
+        """Raise if it is too late, or if nothing can come but from those who answered wrongly."""
+        too_late = time.monotonic() >= self.late
+        if too_late or (not self.mail.waiting and all(_key(task) in self.wrong for task in tasks)):
+            refuse(self.wrong.values())
+        if too_late:
+            raise Unfinished(_who_waits(tasks))
+
+
+def refuse(wrong: Iterable[str]) -> None:
     """Raise if something is wrong with what clients answered."""
-    if wrong:
-        raise BadRecords(f"{wrong[0]} What others answered is kept; repair the client and start again.")
+    for first in wrong:
+        raise BadRecords(f"{first} What others answered is kept; repair the client and start again.")
 
 
-def _keys(tasks: Iterable[Task]) -> set[tuple[str, int, int]]:
-    return {(task.client, task.step, id(task.path)) for task in tasks}
+def _key(task: Task) -> tuple[str, int]:
+    return task.client, task.step
 
 
 def _who_waits(tasks: list[Task]) -> str:

@@ -29,23 +29,45 @@ def message_to(node: int, kind: str, content: RecordDict, late: float, group: st
     return Message(content, node, kind, ttl=max(late - time.monotonic(), 1.0), group_id=group)
 
 
-def exchange(grid: Grid, messages: list[Message], late: float) -> Iterator[list[Message]]:
-    """Send messages and return replies as they come, also none at times, until all are there or it is too late."""
-    if not messages:
-        return
-    waiting = {number for number in grid.push_messages(messages) if number}
-    look = _FIRST_LOOK
-    while waiting:
-        replies = list(grid.pull_messages(sorted(waiting)))
-        waiting -= {reply.metadata.reply_to_message_id for reply in replies}
-        yield replies
+class Mail:
+    """Messages that were sent, and replies to them as they come."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.waiting: set[str] = set()
+        """The numbers of messages that were not replied to."""
+        self._look = _FIRST_LOOK
+
+    def send(self, messages: list[Message]) -> None:
+        """Send messages, all at once."""
+        if messages:
+            self.waiting |= {number for number in self._grid.push_messages(messages) if number}
+
+    def pull(self) -> list[Message]:
+        """Return replies that have come meanwhile, to messages that were not replied to."""
+        replies = list(self._grid.pull_messages(sorted(self.waiting))) if self.waiting else []
+        self.waiting -= {reply.metadata.reply_to_message_id for reply in replies}
         if replies:
-            look = _FIRST_LOOK
-        elif time.monotonic() >= late:
-            return
-        else:
-            time.sleep(min(look, max(late - time.monotonic(), 0.0)))
-            look = min(2 * look, _LONGEST_LOOK)
+            self._look = _FIRST_LOOK
+        return replies
+
+    def rest(self, late: float) -> None:
+        """Wait a little before the next look, each time longer."""
+        time.sleep(min(self._look, max(late - time.monotonic(), 0.0)))
+        self._look = min(2 * self._look, _LONGEST_LOOK)
+
+
+def exchange(grid: Grid, messages: list[Message], late: float) -> Iterator[Message]:
+    """Send messages and return replies as they come, until all are there or it is too late."""
+    mail = Mail(grid)
+    mail.send(messages)
+    while mail.waiting:
+        replies = mail.pull()
+        yield from replies
+        if not replies:
+            if time.monotonic() >= late:
+                return
+            mail.rest(late)
 
 
 def answers_to(sent: Iterable[tuple[Message, T]], replies: Iterable[Message]) -> Iterator[tuple[Message, T]]:
@@ -67,6 +89,11 @@ class Roll:
         self._names: dict[int, str] = {}
         self._nameless: set[int] = set()
 
+    def doubt(self, clients: Iterable[str]) -> None:
+        """Forget at which nodes clients are, so that the next call asks those nodes again."""
+        gone = {self.nodes.pop(name) for name in clients if name in self.nodes}
+        self._names = {node: name for node, name in self._names.items() if node not in gone}
+
     def call(self, grid: Grid, late: float, *, anew: bool) -> None:
         """Ask nodes who they are: all of them anew, or those that have not said it yet."""
         present = set(grid.get_node_ids())
@@ -74,12 +101,11 @@ class Roll:
         kind = f"{MessageType.QUERY}.{ACTION}"
         sent = [(message_to(node, kind, RecordDict(), late), node) for node in sorted(present - set(names))]
         nameless = set()
-        for replies in exchange(grid, [message for message, _ in sent], late):
-            for reply, node in answers_to(sent, replies):
-                if (name := _name_in(reply)) is None:
-                    nameless.add(node)
-                else:
-                    names[node] = name
+        for reply, node in answers_to(sent, list(exchange(grid, [message for message, _ in sent], late))):
+            if (name := _name_in(reply)) is None:
+                nameless.add(node)
+            else:
+                names[node] = name
         if nameless - self._nameless:
             log(
                 WARNING,

@@ -251,7 +251,7 @@ class ForgettingFedAvg(Strategy):
             return as_record(federation.plan, federation.newest), None
         if self._asking is not None:
             inquiry, sent = self._asking
-            refuse(inquiry.take(sent, replies, self._received))
+            refuse(inquiry.take(sent, replies, self._received).values())
         with federation.lock:
             made = None if federation.tasks() else self._advance(self._received)
         return (None, None) if made is None else (made[1], made[2])
