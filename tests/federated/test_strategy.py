@@ -775,7 +775,7 @@ def test_a_server_that_dies_within_a_round_goes_on_as_if_it_had_not(when: int, s
 @pytest.mark.parametrize("leaves", ["bob", "cy"])
 def test_clients_leave_while_others_compute(stored: bool, leaves: str, store: Path, seeded):
     cuts = set()
-    for seed in range(7):
+    for seed in range(10 if stored else 30):
         seeded(seed)
         party = Party(*THREE)
         where = store.with_name(f"{seed}") if stored else None
