@@ -831,6 +831,34 @@ def test_one_that_never_answers_is_not_waited_for_once_it_has_left():
     assert strategy.federation.members == ["ann", "cy"]
 
 
+def test_after_a_cut_nobody_waits_for_answers_to_the_old_question():
+    cut = False
+    for seed in range(30):
+        party, strategy = Party(*THREE), strategy_of(rng=np.random.default_rng(seed))
+        failed, asked, silent = [], threading.Event(), iter([unheard])
+
+        def at_first(message: Message, ask, asked=asked, silent=silent):
+            asked.set()
+            return next(silent, fine)(message, ask)
+
+        party.fault("cy", at_first, rounds=range(3, 4))
+        thread = threading.Thread(target=run_caught, args=(failed, strategy, party))
+        thread.start()
+        assert asked.wait(10)
+        path = strategy.federation.tasks()[0].path
+        strategy.forget("bob")
+        tasks = strategy.federation.tasks()
+        cut = tasks[0].path is not path and strategy.federation.made == 2
+        if not cut:
+            strategy.forget("cy")
+        thread.join(5)  # and not 20
+        assert not thread.is_alive()
+        assert not failed
+        if cut:
+            break
+    assert cut
+
+
 def test_one_joins_from_another_thread_while_others_compute():
     party, strategy = Party(*THREE), strategy_of(rounds=4)
     waiting, here = threading.Event(), threading.Event()
