@@ -69,6 +69,7 @@ bench: $(STAMP)  ## Run every benchmark (about nine hours); results go to out/
 	$(BIN)/python benchmarks/streams/accuracy.py
 	$(BIN)/python benchmarks/linear/kmeans.py
 	$(BIN)/python benchmarks/linear/replays.py
+	$(BIN)/python benchmarks/federated/digits.py
 	$(BIN)/python benchmarks/paper/rates.py
 	$(BIN)/python benchmarks/paper/replays.py
 	$(BIN)/python benchmarks/streams/replays.py

@@ -28,8 +28,8 @@ FederatedSelector = Literal["last", "tail", "average"]
 
 BITS = 30
 """How many binary digits below its bound a contribution has: as many as fit into 32 bits with their sign."""
-WORTH = 2.0
-"""How much ρ·n is worth: at this many times rounds·√parameters the noise of a round is a fifth of the clip."""
+WORTH = 10.0
+"""At ρ·n of so many times √parameters noise hardly costs accuracy, whatever the number of rounds (docs/federated.md)."""
 
 
 class ArrayType(NamedTuple):
@@ -216,8 +216,7 @@ def plan_federation(
     if weight == 0.0:
         raise BadPlan(f"bits={bits}: too few to count clients beside {parameters} numbers; give more.")
     planned = rounded_up(clients)
-    worth = WORTH * rounds * math.sqrt(parameters)
-    chosen = min(1.0, worth / planned) if rho == "auto" else float(rho)
+    chosen = min(1.0, WORTH * math.sqrt(parameters) / planned) if rho == "auto" else float(rho)
     sigma = noise_for(chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential")
     return FederatedPlan(
         rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,

@@ -9,6 +9,7 @@ from flwr.app import Context, Error, Message, Metadata, RecordDict, UserConfig
 from flwr.app.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -69,16 +70,17 @@ def garbled(change: Callable[[Message], Message]) -> Fault:
 def from_superlink(message: Message, code: int) -> Message:
     """An error with which Flower itself answers a message: it names the message but not the node that it was for."""
     sent = message.metadata
+    known = code != ErrorCode.MESSAGE_UNAVAILABLE
     metadata = Metadata(
         run_id=sent.run_id,
         message_id="",
         src_node_id=SUPERLINK_NODE_ID,
         dst_node_id=SUPERLINK_NODE_ID,
         reply_to_message_id=sent.message_id,
-        group_id=sent.group_id,
+        group_id=sent.group_id if known else "",
         created_at=sent.created_at,
-        ttl=sent.ttl,
-        message_type=sent.message_type,
+        ttl=sent.ttl if known else 0,
+        message_type=sent.message_type if known else SYSTEM_MESSAGE_TYPE,
     )
     return make_message(metadata, error=Error(code, "unavailable"))
 

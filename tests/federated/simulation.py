@@ -64,7 +64,7 @@ class Simulation:
         log = self.folder / "log"
         return log.read_text() if log.exists() else ""
 
-    def run(self, command: str, timeout: float = 80) -> str:
+    def run(self, command: str, timeout: float = 180) -> str:
         """What a command says that has to succeed."""
         before = len(self.said())
         process = self.start(command)

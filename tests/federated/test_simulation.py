@@ -93,7 +93,7 @@ def test_the_server_dies_in_mid_round(flower: Simulation):
     command = readme_command("flwr run") + " -c rounds=4"
 
     run = flower.start(command)
-    wait_until(lambda: 2 in accuracies(flower.said()) and trainings_of(flower) == 3, 60, flower.said)
+    wait_until(lambda: 2 in accuracies(flower.said()) and trainings_of(flower) == 3, 120, flower.said)
     assert len(flower.processes(SERVER)) == 1
     flower.kill(SERVER)
     flower.kill()

@@ -6,13 +6,9 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from digits import task
+from expunge.federated import identified
 
-app = ClientApp()
-
-
-def name_of(context: Context) -> str:
-    """The name by which a client is known for ever: the number of its node changes with every run."""
-    return f"client-{context.node_config['partition-id']}"
+app = identified(ClientApp())  # client-0 to client-19 in simulations; node ids change with every run
 
 
 @app.train()

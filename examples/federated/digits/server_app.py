@@ -1,4 +1,4 @@
-"""What the server does: average the models of its clients, round by round, and draw how well they read digits."""
+"""What the server does: train with all clients, let some leave, and see what became of the model."""
 
 from __future__ import annotations
 
@@ -6,40 +6,68 @@ from pathlib import Path
 
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 from matplotlib.figure import Figure
 
 from digits import task
+from expunge.federated import Federation, ForgettingFedAvg
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train with all clients, and say what came of it."""
-    folder = Path(str(context.run_config["folder"])).resolve()
+    """Train, go on where an earlier run ended, let those leave who want to, and draw what came of it."""
+    settings = context.run_config
+    folder = Path(str(settings["folder"])).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    clients, rounds = int(context.run_config["clients"]), int(context.run_config["rounds"])
+    leaving = str(settings["forget"]).split()
+    plan = {"rounds": int(settings["rounds"]), "clip": float(settings["clip"]), "rho": float(settings["rho"])}
+    first, clients = ArrayRecord(task.start()), int(settings["clients"])
     _, scored = task.load()
-    history: dict[int, float] = {}
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
         accuracy = task.accuracy(arrays.to_numpy_ndarrays(), scored)
-        history[number] = accuracy
         print(f"round {number}: accuracy {accuracy:.3f}", flush=True)
         return MetricRecord({"accuracy": accuracy})
 
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
-    strategy.start(grid, ArrayRecord(task.start()), num_rounds=rounds, evaluate_fn=evaluate)
-    draw(history, folder / "accuracy.png")
+    strategy = ForgettingFedAvg(folder / "federation.expunge", min_clients=clients, **plan)
+    strategy.start(grid, first, evaluate_fn=evaluate)
+    lines = {"with everybody": accuracies(strategy.federation)}
+
+    for name in leaving:
+        if name in strategy.federation.members:  # it may have left in an earlier run
+            strategy.forget(name)
+            print(f"{name} has left", flush=True)
+    strategy.start(grid, evaluate_fn=evaluate)  # also if there is nothing to repeat: nobody shall know from this
+    lines["after they left"] = accuracies(strategy.federation)
+    print(f"everything agrees: {strategy.verify().ok}", flush=True)
+
+    retrained = ForgettingFedAvg(None, **plan)
+    retrained.begin(grid, first, members=strategy.federation.members)
+    retrained.start(grid)
+    lines["trained without them"] = accuracies(retrained.federation)
+    strategy.close()
+
+    draw(lines, len(leaving), folder / "accuracy.png")
+    for title, line in lines.items():
+        print(f"{title}: accuracy {line[-1]:.3f}", flush=True)
     print(f"the picture is {folder / 'accuracy.png'}", flush=True)
 
 
-def draw(history: dict[int, float], path: Path) -> None:
-    """Draw the accuracy by round."""
+def accuracies(federation: Federation) -> list[float]:
+    """Return the accuracy after each round."""
+    _, scored = task.load()
+    models = [federation.plan.arrays_of(model) for model in federation.transcript.iterates[:]]
+    return [task.accuracy(list(model.values()), scored) for model in models]
+
+
+def draw(lines: dict[str, list[float]], left: int, path: Path) -> None:
+    """Draw accuracies by round."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    axes.plot(list(history), list(history.values()), marker="o", label="all clients")
-    axes.set(xlabel="round", ylabel="accuracy", ylim=(0, 1))
+    for (title, line), style in zip(lines.items(), ("-o", "--s", ":^"), strict=True):
+        axes.plot(range(1, len(line) + 1), line, style, label=f"{title}: {line[-1]:.1%}")
+    axes.set(xlabel="round", ylabel="accuracy on images of nobody's", ylim=(0, 1), title=f"{left} clients leave")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(loc="lower right")
-    figure.savefig(path)
+    figure.savefig(path, dpi=150)

@@ -11,27 +11,29 @@ import json
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from secrets import randbits
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from expunge.averaging import FederatedPlan
 from expunge.engine import Outcome, Verification
-from expunge.errors import BadPlan, BusyStore, CorruptStore, LogNotEmptied, StoreError
-from expunge.federated.clients import Client
+from expunge.errors import BadPlan, BusyStore, CorruptStore, LogNotEmptied, NotAStore, StoreError
+from expunge.federated.clients import SLOTS, Client
 from expunge.federated.federation import Federation, Pending, Received, Task
 from expunge.federated.sealing import ROUND_BITS, Seal, SealedContributions, as_seal_key
 from expunge.store import failpoints
 from expunge.store.codec import UNREADABLE
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import as_signer, fingerprint, load_key
+from expunge.store.maintenance import rewrite
 from expunge.store.receipts import (
     Receipt,
     ReceiptsCheck,
@@ -42,7 +44,7 @@ from expunge.store.receipts import (
     find,
     genesis,
 )  # fmt: skip
-from expunge.store.saving import PAGES, as_path, new_store
+from expunge.store.saving import as_path, check_new, copy_key, new_store, page_for, remove, rename
 from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
@@ -61,6 +63,7 @@ START = 2
 """The number of the array that the first model lies in."""
 REQUEST, SEED = 0, 1
 """Numbers of what is pending."""
+SEED_BYTES = 16
 RECORDED, WRITTEN, COMMITTED, ANSWERED, ROUND_WRITTEN, ROUND_MADE = POINTS = (
     "federation: recorded",
     "federation: written",
@@ -71,6 +74,7 @@ RECORDED, WRITTEN, COMMITTED, ANSWERED, ROUND_WRITTEN, ROUND_MADE = POINTS = (
 )
 """Where a process may die; tests put a hook there."""
 _DONE = "But what was asked is done and durable: do not repeat it."
+_NO_KEY = "take it from a backup. It is the key that receipts name clients with"
 
 
 class StoredFederation(Federation):
@@ -81,62 +85,76 @@ class StoredFederation(Federation):
         self._process = os.getpid()
         self._given_signer = as_signer(sign_with)
         self._signer = self._given_signer or None
-        self._lock_file = WriterLock(path, as_wait(wait))
         self.lock = threading.RLock()
-        self._file: Any = None
+        self._file = StoreFile(path, wait=as_wait(wait))
+        lock_file = WriterLock(path, as_wait(wait))
+        self._finalizer = weakref.finalize(self, _close, self._process, self._file, lock_file)
+        self._stale = True
+        """Whether what is in memory may be other than what is in the file: then it is read anew."""
+        self._log = True
+        """Whether what is gone may still be in the log, or in what a process that died was writing."""
         try:
-            self._open(seal, wait)
+            self._acquire(lock_file)
+            self._unseal(seal)
+            self._catch_up()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, seal: Any, wait: float) -> None:
-        self._file = StoreFile(self.path, wait=wait)
+    def _acquire(self, lock_file: WriterLock) -> None:
         try:
-            self._lock_file.acquire()
+            lock_file.acquire()
         except BusyStore as error:
-            raise BusyStore(f"{self.path}: another process has this federation open; close it there first.") from error
-        self._key = load_key(beside(self.path, "-key"))
-        plan, state = read_federation(self._file)
+            raise BusyStore(f"{self.path}: this federation is open already, here or in another process.") from error
+
+    def _unseal(self, seal: Any) -> None:
+        """Check the keys."""
+        _, state = read_federation(self._file)
+        self._key = load_key(beside(self.path, "-key"), _NO_KEY)
         check_key(beside(self.path, "-key"), self._key, state)
         key = as_seal_key(seal, self.path, new=False)
         if fingerprint(key) != state.seal:
             raise StoreError(f"{self.path}: seal: this is the key of another federation; give the right one.")
         self._seal = Seal(key, state.store)
-        self._plan_digest = plan_digest(plan)
-        self._load()
-        self._catch_up()
-        self._file.truncate_log()
 
     def _load(self) -> None:
         """Read everything from the file."""
-        file = self._file
-        with file.reading():
-            plan, self._state = read_federation(file)
-            numbers = as_numbers(file, "arrays", START, file.need("arrays", START), "<f8")
-            start, size = numbers.astype(np.float64), plan.parameters + 1
-            sums = StoredRows(file, "sums", size)
-            answers = sums if plan.sigma == 0.0 else StoredRows(file, "answers", size, sums.shape[0])
-            iterates = StoredRows(file, "iterates", plan.parameters, sums.shape[0])
-            if start.shape != (plan.parameters,) or sums.shape[0] > plan.rounds:
-                raise CorruptStore(f"{self.path}: it has other rounds or numbers than its plan; restore a backup.")
-            self._take(plan, start, SealedContributions(file, self._seal, size), sums, answers, iterates)
-            for slot, content in file.all("ids"):
-                client, member = _client_from(slot, bytes(content))
-                (self.clients.members if member else self.clients.candidates)[client.name] = client
-            self._seed_of_round = int.from_bytes(bytes(file.need("pending", SEED)))
-            request = file.get("pending", REQUEST)
-            self._pending = None if request is None else _pending_from(bytes(request))
+        self._stale = True
+        try:
+            with self._file.reading():
+                self._read()
+        except UNREADABLE as error:
+            raise CorruptStore(f"{self.path}: this is no sound federation ({error}); restore a backup.") from error
         self._stale = False
+
+    def _read(self) -> None:
+        file = self._file
+        plan, self._state = read_federation(file)
+        self._plan_digest = plan_digest(plan)
+        numbers = as_numbers(file, "arrays", START, file.need("arrays", START), "<f8")
+        start, size = numbers.astype(np.float64), plan.parameters + 1
+        sums = StoredRows(file, "sums", size)
+        answers = sums if plan.sigma == 0.0 else StoredRows(file, "answers", size, sums.shape[0])
+        iterates = StoredRows(file, "iterates", plan.parameters, sums.shape[0])
+        if start.shape != (plan.parameters,) or sums.shape[0] > plan.rounds:
+            raise CorruptStore(f"{self.path}: it has other rounds or numbers than its plan; restore a backup.")
+        self._take(plan, start, SealedContributions(file, self._seal, size), sums, answers, iterates)
+        for slot, content in file.all("ids"):
+            client, member = _client_from(slot, bytes(content))
+            if client.name in self.clients.members or client.name in self.clients.candidates:
+                raise CorruptStore(f"{self.path}: ids, row {slot}: another client has this name; restore a backup.")
+            (self.clients.members if member else self.clients.candidates)[client.name] = client
+        seed, request = bytes(file.need("pending", SEED)), file.get("pending", REQUEST)
+        if len(seed) != SEED_BYTES:
+            raise CorruptStore(f"{self.path}: pending, row {SEED} is no seed; restore a backup.")
+        self._seed_of_round = int.from_bytes(seed)
+        self._pending = None if request is None else _pending_from(bytes(request))
 
     def close(self) -> None:
         """Close the file; another process may open it then."""
         if os.getpid() == self._process:
             with self.lock:
-                if self._file is not None:
-                    self._file.close()
-                self._file = None
-                self._lock_file.close()
+                self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -149,24 +167,43 @@ class StoredFederation(Federation):
     # --- what is done, durably ---
 
     def _catch_up(self) -> None:
-        if self._file is None or os.getpid() != self._process:
+        if not self._finalizer.alive or os.getpid() != self._process:
             raise StoreError(f"{self.path}: this federation was closed, or opened by another process; open it again.")
         self._file.check_place()
         if self._stale:
             self._load()
-        super()._catch_up()
+        with suppress(LogNotEmptied):  # this is said below
+            super()._catch_up()
+        if self._log:
+            self._empty_log()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self._stale = True  # until all is done, whenever it is interrupted
         try:
             with self._file.transaction():
                 yield
         except BaseException:
-            self._stale = True  # what is in memory may be ahead of the file
+            with suppress(StoreError):  # then the next call does it
+                self._load()
             raise
+        self._stale = False
+
+    def _empty_log(self) -> None:
+        """Leave nothing in the log, nor in what a process that died was writing."""
+        remove(beside(self.path, "-new"))
+        self._file.truncate_log()
+        self._log = False
+
+    def _tidy(self, outcome: Any) -> None:
+        """Empty the log after something that is done."""
+        try:
+            self._empty_log()
+        except StoreError as error:
+            raise LogNotEmptied(f"{error} {_DONE}", outcome) from error
 
     def _draw_seed(self) -> int:
-        return randbits(128)
+        return randbits(8 * SEED_BYTES)
 
     def receive(self, answers: Sequence[tuple[Task, Array]]) -> Received:
         """Take what clients answer; it is durable when this returns."""
@@ -176,14 +213,16 @@ class StoredFederation(Federation):
 
     def advance(self) -> int:
         """Make the next round; it is durable when this returns."""
-        took_part = super().advance()
-        failpoints.reach(ROUND_MADE)
-        self._file.truncate_log()
-        return took_part
+        with self.lock:
+            took_part = super().advance()
+            failpoints.reach(ROUND_MADE)
+            self._tidy(took_part)
+            return took_part
 
     def _renew_seed(self) -> None:
         super()._renew_seed()
-        self._file.put("pending", SEED, self._seed_of_round.to_bytes(16))
+        self._log = True  # the seed of this round lies there, until it is emptied
+        self._file.put("pending", SEED, self._seed_of_round.to_bytes(SEED_BYTES))
         failpoints.reach(ROUND_WRITTEN)
 
     def _enter(self, client: Client) -> None:
@@ -199,18 +238,40 @@ class StoredFederation(Federation):
     def _record(self, pending: Pending) -> None:
         texts = [self._file.text("receipts", number) for number in (1, self._state.receipts)]
         check_signer(self._given_signer, [Receipt.from_json(text).signature for text in texts if text is not None])
+        self._check_readable(pending.names)
         said = {"kind": pending.kind, "names": pending.names, "seed": str(pending.seed)}
-        with self._transaction():
-            self._file.put("pending", REQUEST, json.dumps(said).encode())
+        self._log = True
+        try:
+            with self._transaction():
+                self._file.put("pending", REQUEST, json.dumps(said).encode())
+                self._pending = pending
+        except StoreError as error:
+            with suppress(StoreError):
+                self._empty_log()  # a part of it may be there
+            error.add("Of what was asked now, nothing was done.")
+            raise
         failpoints.reach(RECORDED)
 
+    def _check_readable(self, names: Sequence[str]) -> None:
+        """Raise if what is held of some clients is damaged: what is recorded must be possible."""
+        clients = self.clients
+        for name in names:
+            client = clients.members.get(name) or clients.candidates[name]
+            steps = [
+                step for step in clients.rounds_of(client, range(self.made)) if clients.held.has(client.slot, step)
+            ]
+            if steps:
+                clients.held.history(client.slot, steps)
+
     def _complete(self, pending: Pending) -> Outcome:
-        outcome = super()._complete(pending)
-        failpoints.reach(COMMITTED)
+        self._log = True
         try:
-            self._file.truncate_log()
+            outcome = super()._complete(pending)
         except StoreError as error:
-            raise LogNotEmptied(f"{error} {_DONE}", outcome) from error
+            error.add("A request is recorded; the next to use the federation finishes it, so do not repeat it.")
+            raise
+        failpoints.reach(COMMITTED)
+        self._tidy(outcome)
         return outcome
 
     def _acknowledge(self, pending: Pending, moved: list[Client]) -> None:
@@ -243,12 +304,71 @@ class StoredFederation(Federation):
     def verify(self, *, tolerance: float = 0.0) -> Verification:
         """Read every byte of the file, and re-derive sums and models from what is held of the members."""
         with self._exclusive():
-            if problems := self._file.damage():
+            problems = self._file.damage()
+            if not problems:
+                path = self._path  # clients may be computing
+                self._load()
+                self._path = path
+                problems = self._strays()
+            if problems:
                 return Verification(tuple(problems), None, 0, self.clients.count)
-            path = self._path  # clients may be computing
-            self._load()
-            self._path = path
-            return super().verify(tolerance=tolerance)
+            try:
+                return super().verify(tolerance=tolerance)
+            except CorruptStore as error:  # what was sealed is not what is held
+                return Verification((str(error),), None, 0, self.clients.count)
+
+    def _strays(self) -> list[str]:
+        """Name contributions that nobody has been asked for."""
+        clients, made = self.clients, self.made
+        asked = {
+            client.slot: set(clients.rounds_of(client, range(upto)))
+            for found, upto in ((clients.members, min(made + 1, self.plan.rounds)), (clients.candidates, made))
+            for client in found.values()
+        }
+        there = cast(SealedContributions, clients.held).there
+        strays = [slot for slot, steps in there.items() if steps - asked.get(slot, set())]
+        return [f"blocks: there are contributions of slot {slot} that nobody was asked for" for slot in strays[:20]]
+
+    # --- looking after the file ---
+
+    def compact(self) -> None:
+        """Rewrite the file in canonical order, without empty pages: then its layout tells nothing of its history.
+
+        Until then the layout may tell how a departure went, and the index of the file may have the random numbers under
+        which the contributions of those who left have been. It needs room for two copies for a moment.
+        """
+        with self._exclusive():
+            self._log = True
+            try:
+                rewrite(self._file)
+            finally:
+                self._empty_log()
+
+    def backup(self, to: str | PathLike[str]) -> None:
+        """Write a copy of the file to another path, with the key of its receipts, but without the seal.
+
+        To go back to it, put both in the place of the lost ones, and open it with the same seal. Whoever has left since
+        the backup was made is in it again, and must be forgotten again: receipts say who (`was_forgotten`), so export
+        them now and then. Who joined since then must be asked again, and rounds made again, with other noise. Go back
+        because a file is lost, never because of how a departure or a round turned out: that would be a bias. Keep
+        backups no longer than you may.
+        """
+        where = as_path(to)
+        check_new(where)
+        new = beside(where, "-new")
+        with self._exclusive():
+            try:
+                remove(new)
+                self._file.copy_to(new)
+                _reseed(new)
+                failpoints.reach("backup: copied")
+                copy_key(beside(self.path, "-key"), beside(where, "-key"))
+                rename(new, where)
+                failpoints.reach("backup: renamed")
+            finally:
+                remove(new)
+
+    # --- receipts ---
 
     def was_forgotten(self, name: str) -> str | None:
         """Return the day on which a client of this name last left, or None."""
@@ -282,17 +402,14 @@ def create(path: str | PathLike[str], plan: FederatedPlan, start: Array, members
     if plan.rounds >= 2**ROUND_BITS:
         raise BadPlan(f"rounds={plan.rounds}: a file holds fewer than {2**ROUND_BITS}.")
     drafted = Federation(plan, start, np.random.default_rng(randbits(128)))  # which checks all that is given
-    if members:
-        drafted.join(members)
-    blob = 4 * (plan.parameters + 1)
-    page = next((size for size in PAGES if blob <= 2 * size), PAGES[-1])
-    with new_store(where, page) as (file, key):
+    drafted.join(members)
+    with new_store(where, page_for(4 * (plan.parameters + 1))) as (file, key):
         sealing = as_seal_key(seal, where, new=True)
         store = uuid.uuid4().hex
         Seal(sealing, store)
         file.put_text("about", DESCRIPTION, KNOWN.write(Description("Federation", {}, {}, plan)))
         file.put("arrays", START, drafted.transcript.start.astype("<f8").tobytes())
-        file.put("pending", SEED, randbits(128).to_bytes(16))
+        file.put("pending", SEED, randbits(8 * SEED_BYTES).to_bytes(SEED_BYTES))
         for client in drafted.clients.members.values():
             file.put("ids", client.slot, _client_bytes(client, True))
         write_state(file, FederationState(store, 0, 0, genesis(store), fingerprint(key), fingerprint(sealing)))
@@ -306,7 +423,27 @@ def open(
     ``seal`` is the key of `create`, ``sign_with`` an Ed25519 key, or the path of one in PEM, to sign receipts with. One
     process at a time can have a federation open; others wait for ``wait`` seconds before they give up.
     """
-    return StoredFederation(as_path(path), seal=seal, wait=wait, sign_with=sign_with)
+    where = as_path(path)
+    if not os.path.lexists(where):
+        raise NotAStore(f"{where}: there is no such file; write one with expunge.federated.create.")
+    return StoredFederation(where, seal=seal, wait=wait, sign_with=sign_with)
+
+
+def _close(process: int, *files: StoreFile | WriterLock) -> None:
+    if os.getpid() == process:  # the files of a process that was forked are its parent's
+        for file in files:
+            file.close()
+
+
+def _reseed(path: Path) -> None:
+    """Give a copy another seed for its next round: it must not have the one that the federation goes on with."""
+    copy = StoreFile(path)
+    try:
+        with copy.transaction():
+            copy.put("pending", SEED, randbits(8 * SEED_BYTES).to_bytes(SEED_BYTES))
+        copy.truncate_log()
+    finally:
+        copy.close()
 
 
 def _client_bytes(client: Client, member: bool) -> bytes:
@@ -316,7 +453,10 @@ def _client_bytes(client: Client, member: bool) -> bytes:
 def _client_from(slot: int, content: bytes) -> tuple[Client, bool]:
     try:
         said = json.loads(content)
-        return Client(str(said["name"]), slot, int(said["key"])), bool(said["member"])
+        name, key, member = said["name"], int(said["key"]), said["member"]
+        if not isinstance(name, str) or not isinstance(member, bool) or not 0 <= key < 2**64 or not 0 <= slot < SLOTS:
+            raise ValueError("of another form")
+        return Client(name, slot, key), member
     except UNREADABLE as error:
         raise CorruptStore(f"ids, row {slot} is no client ({error}); restore a backup.") from error
 
@@ -324,8 +464,9 @@ def _client_from(slot: int, content: bytes) -> tuple[Client, bool]:
 def _pending_from(content: bytes) -> Pending:
     try:
         said = json.loads(content)
-        if said["kind"] not in ("delete", "insert"):
-            raise ValueError(f"a request of kind {said['kind']!r}")
-        return Pending(said["kind"], tuple(map(str, said["names"])), int(said["seed"]))
+        kind, names, seed = said["kind"], said["names"], int(said["seed"])
+        if kind not in ("delete", "insert") or not all(isinstance(name, str) for name in names) or seed < 0:
+            raise ValueError("of another form")
+        return Pending(kind, tuple(names), seed)
     except UNREADABLE as error:
         raise CorruptStore(f"pending, row {REQUEST} cannot be read ({error}); restore a backup.") from error

@@ -26,6 +26,8 @@ from expunge.types import AnyArray, Array
 
 Kind = Literal["delete", "insert"]
 
+MOST_CLIENTS = 2**22
+"""How many clients' contributions can be summed exactly."""
 LONGEST_NAME = 200
 """How many letters the name of a client may have."""
 
@@ -212,11 +214,10 @@ class Federation:
         """Return the client whose answer to a task is still waited for."""
         if task.path is not self._path:
             return None
-        client = self.clients.members.get(task.client)
-        if client is not None and task.step != self.made:
-            return None
-        client = client or self.clients.candidates.get(task.client)
-        if client is None or not self.clients.rounds_of(client, [task.step]):
+        client, asked = self.clients.members.get(task.client), task.step == self.made and not self.finished
+        if client is None:
+            client, asked = self.clients.candidates.get(task.client), 0 <= task.step < self.made
+        if client is None or not asked or not self.clients.rounds_of(client, [task.step]):
             return None
         return None if self.clients.held.has(client.slot, task.step) else client
 
@@ -243,6 +244,10 @@ class Federation:
                 if name in self.clients.members:
                     raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
             new = [name for name in wanted if name not in self.clients.candidates]
+            if len(self.clients.members) + len(self.clients.candidates) + len(new) > MOST_CLIENTS:
+                raise BadPlan(
+                    f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; take several as one."
+                )
             rng = np.random.default_rng(self._draw_seed())
             with self._transaction():
                 for name in new:
@@ -379,7 +384,7 @@ class Federation:
 def _names(names: str | Iterable[str]) -> list[str]:
     found = [names] if isinstance(names, str) else list(names)
     for name in found:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:
             raise BadRecords(f"clients: give names of 1 to {LONGEST_NAME} letters, not {str(name)[:40]!r}.")
     if len(set(found)) < len(found):
         raise DuplicateId("clients: a name stands twice in the request.")

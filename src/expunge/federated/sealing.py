@@ -11,7 +11,7 @@ import numpy as np
 
 from expunge.averaging import Numbers
 from expunge.errors import BadPlan, CorruptStore
-from expunge.store.file import StoreFile
+from expunge.store.file import ENDINGS, StoreFile, beside
 from expunge.store.keys import KEY_BYTES, load_key, make_key
 
 ROUND_BITS = 20
@@ -65,8 +65,17 @@ def as_seal_key(seal: Any, path: Path, *, new: bool) -> bytes:
         return seal
     if seal is not None and not isinstance(seal, (str, os.PathLike)):
         raise BadPlan(f"seal: expected {KEY_BYTES} bytes or the path of a file, got {type(seal).__name__}.")
-    file = Path(seal) if seal is not None else path.with_name(path.name + "-seal")
-    return make_key(file) if new and not file.exists() else load_key(file)
+    file = Path(seal) if seal is not None else beside(path, "-seal")
+    if seal is not None and os.path.realpath(file) in {os.path.realpath(beside(path, ending)) for ending in _TAKEN}:
+        raise BadPlan("seal: this is another file of the store; give the key one of its own.")
+    return make_key(file) if new and not os.path.lexists(file) else load_key(file, _LOST)
+
+
+_TAKEN = ("", *(ending for ending in ENDINGS if ending != "-seal"))
+_LOST = (
+    "it should hold the key that contributions are encrypted with: put it back, or give seal=. Nobody can read them "
+    "without it"
+)
 
 
 class SealedContributions:
@@ -76,7 +85,10 @@ class SealedContributions:
         self._file = file
         self._seal = seal
         self._size = size
-        self._there = set(file.numbers("blocks"))
+        self.there: dict[int, set[int]] = {}
+        """By slot, for which rounds there is one."""
+        for number in file.numbers("blocks"):
+            self.there.setdefault(number >> ROUND_BITS, set()).add(number % 2**ROUND_BITS)
 
     def _read(self, slot: int, step: int) -> Numbers:
         number = _number(slot, step)
@@ -96,28 +108,26 @@ class SealedContributions:
 
     def has(self, slot: int, step: int) -> bool:
         """Say whether a client has contributed to a round."""
-        return _number(slot, step) in self._there
+        return step in self.there.get(slot, ())
 
     def write(self, slots: Sequence[int], step: int, numbers: Numbers) -> None:
         """Hold what some clients contribute to a round."""
         for slot, row in zip(slots, numbers, strict=True):
             number = _number(slot, step)
             self._file.put("blocks", number, self._seal.close(number, row.astype("<i4").tobytes()))
-            self._there.add(number)
+            self.there.setdefault(slot, set()).add(step)
 
     def erase(self, slot: int) -> None:
         """Forget all that a client has contributed."""
-        self._drop(slot, 0)
+        self._file.drop("blocks", _number(slot, 0), _number(slot + 1, 0))
+        self.there.pop(slot, None)
 
     def cut(self, slots: Sequence[int], first: int) -> None:
         """Forget what clients have contributed to the rounds from ``first`` on."""
         for slot in slots:
-            self._drop(slot, first)
-
-    def _drop(self, slot: int, first: int) -> None:
-        begin, stop = _number(slot, first), _number(slot + 1, 0)
-        self._file.drop("blocks", begin, stop)
-        self._there -= {number for number in self._there if begin <= number < stop}
+            self._file.drop("blocks", _number(slot, first), _number(slot + 1, 0))
+            if slot in self.there:
+                self.there[slot] = {step for step in self.there[slot] if step < first}
 
 
 def _number(slot: int, step: int) -> int:

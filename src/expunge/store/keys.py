@@ -49,12 +49,14 @@ def make_key(path: FilePath, key: bytes | None = None) -> bytes:
     return key
 
 
-def load_key(path: FilePath) -> bytes:
-    """Return the key that `make_key` wrote, if nobody but its owner can read it."""
-    remedy = (
-        "take it from a backup. If it is lost, nobody can be found in receipts any more: open the store with read_only "
-        "and save() it to another path, which begins new ones"
-    )
+_LOST = (
+    "take it from a backup. If it is lost, nobody can be found in receipts any more: open the store with read_only and "
+    "save() it to another path, which begins new ones"
+)
+
+
+def load_key(path: FilePath, remedy: str = _LOST) -> bytes:
+    """Return the key that `make_key` wrote, if nobody but its owner can read it; ``remedy`` is what to do else."""
     data, mode = _read(path, remedy)
     _refuse_open(path, mode)
     text = data.strip().decode("ascii", "replace")

@@ -37,23 +37,30 @@ from expunge.types import AnyArray
 def compact_kept(keeper: DurableKeeper) -> None:
     """Rewrite the file of a store in canonical order."""
     keeper.refuse_read_only()
-    new = beside(keeper.path, "-new")
     with keeper.lock:
         keeper.reindex()
-        remove(new)
         try:
-            keeper.file.copy_to(new)
-            failpoints.reach("compact: copied")
-            copy = StoreFile(new)
-            try:
-                failpoints.reach("compact: replacing")
-                keeper.file.replace_by(copy)
-            finally:
-                copy.close()
-            failpoints.reach("compact: replaced")
+            rewrite(keeper.file)
         finally:
-            remove(new)
             keeper.empty_log()
+
+
+def rewrite(file: StoreFile) -> None:
+    """Put a copy in canonical order in the place of all that is in a file; the log must be emptied afterwards."""
+    new = beside(file.path, "-new")
+    remove(new)
+    try:
+        file.copy_to(new)
+        failpoints.reach("compact: copied")
+        copy = StoreFile(new)
+        try:
+            failpoints.reach("compact: replacing")
+            file.replace_by(copy)
+        finally:
+            copy.close()
+        failpoints.reach("compact: replaced")
+    finally:
+        remove(new)
 
 
 def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, wait: float = WAIT) -> None:
