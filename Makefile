@@ -48,7 +48,7 @@ test-browser: $(BROWSER)/.installed  ## Look at the audit report in a real brows
 	$(BROWSER)/bin/python -m pytest tests/browser -q
 
 test-federated: $(FEDERATED)/.installed  ## Run clients and a server in Flower's simulation engine
-	$(FEDERATED)/bin/python -m mypy -p digits
+	$(FEDERATED)/bin/python -m mypy --follow-imports=silent -p digits -p expunge.federated
 	$(FEDERATED)/bin/python -m pytest tests/federated -q
 
 test-all: test test-browser test-federated  ## Run all tests, those that need heavy extras too, each in an environment of its own

@@ -1,0 +1,170 @@
+"""Asking the clients of a federation by Flower's messages, until all that is needed has been answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from logging import WARNING
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from expunge.errors import BadRecords, DuplicateId, Unfinished
+from expunge.federated.federation import Federation, Received, Task
+from expunge.federated.messages import Mail, Roll, answers_to, arrays_in, as_record, message_to
+from expunge.types import Array
+
+ROLL_CALL = 60.0
+"""How many seconds nodes have to say who they are."""
+AGAIN, LONGEST_AGAIN = 1.0, 10.0
+"""How many seconds to wait before those who did not answer are asked again: at first, and at most."""
+
+T = TypeVar("T")
+Lacking = Callable[[], list[Task]]
+
+
+class Asked(NamedTuple):
+    """What a client is asked for, and the model as it is sent: its arrays may have fewer digits."""
+
+    task: Task
+    model: Array
+
+
+Sent = Sequence[tuple[Message, Asked]]
+
+
+def call_roll(roll: Roll, grid: Grid, late: float, *, anew: bool, matter: Iterable[str] | None = None) -> None:
+    """Find out who is where; raise if two nodes say that they are one that matters (by default all do)."""
+    roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=anew)
+    for name in sorted(roll.twice if matter is None else set(matter) & set(roll.twice)):
+        one, other, *_ = roll.twice[name]
+        raise DuplicateId(f"client {name!r}: nodes {one} and {other} both say that they are; stop one.")
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """Asks clients for what a federation needs of them. Other threads may change the federation meanwhile."""
+
+    federation: Federation
+    grid: Grid
+    roll: Roll
+    config: ConfigRecord
+
+    def messages(self, tasks: list[Task], late: float) -> Sent:
+        """Return a message for each task whose client is connected."""
+        present = set(self.grid.get_node_ids())
+        if any(self.roll.nodes.get(task.client) not in present for task in tasks):
+            call_roll(self.roll, self.grid, late, anew=False, matter=[task.client for task in tasks])
+        plan, found = self.federation.plan, list[tuple[Message, Asked]]()
+        models: dict[int, tuple[ArrayRecord, Array]] = {}
+        for task in tasks:
+            node = self.roll.nodes.get(task.client)
+            if node is None:
+                continue
+            if id(task.model) not in models:
+                models[id(task.model)] = as_record(plan, task.model), plan.vector_of(plan.arrays_of(task.model))
+            record, model = models[id(task.model)]
+            number = task.step + 1
+            content = RecordDict({"arrays": record, "config": ConfigRecord({**self.config, "server-round": number})})
+            found.append((message_to(node, MessageType.TRAIN, content, late, str(number)), Asked(task, model)))
+        return found
+
+    def take(self, sent: Sent, replies: Iterable[Message], received: list[Received]) -> dict[tuple[str, int], str]:
+        """Take the answers among some replies; errors are no answers. Return what is wrong with others."""
+        answers, wrong = list[tuple[Task, Array]](), dict[tuple[str, int], str]()
+        for reply, asked in answers_to(sent, replies):
+            if reply.has_error():
+                continue
+            try:
+                after = self.federation.plan.vector_of(arrays_in(reply))
+            except BadRecords as error:
+                wrong[_key(asked.task)] = f"client {asked.task.client!r}: {error}"
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                answers.append((asked.task, after - asked.model))
+        if answers:
+            received.append(self.federation.receive(answers))
+            if unfit := len(received[-1].unfit):
+                log(WARNING, "%d answers with NaN or infinity count for nothing in their round", unfit)
+        return wrong
+
+    def gather(self, timeout: float, received: list[Received], lacking: Lacking, finish: Callable[[], T]) -> T:
+        """Ask for what is lacking until nothing is, and then finish; ``received`` gets what became of the answers.
+
+        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked anew.
+        """
+        asking = _Asking(object(), self.grid, timeout)
+        while True:
+            with self.federation.lock:
+                tasks = lacking()
+                if not tasks:
+                    return finish()
+            if tasks[0].path is not asking.path:
+                asking = _Asking(tasks[0].path, self.grid, timeout)
+                received.clear()
+            if due := asking.due(tasks):
+                self.roll.doubt(task.client for task in due if _key(task) in asking.asked)
+                asking.send(self.messages(due, asking.late), due)
+            if replies := asking.mail.pull():
+                asking.wrong |= self.take(asking.sent, replies, received)
+            else:
+                asking.check(tasks)
+                asking.mail.rest(asking.late)
+
+
+class _Asking:
+    """What was asked along one path, until when it can be answered, and when to ask again."""
+
+    def __init__(self, path: object, grid: Grid, timeout: float) -> None:
+        self.path = path
+        self.late = time.monotonic() + timeout
+        self.mail = Mail(grid)
+        self.sent: list[tuple[Message, Asked]] = []
+        self.asked: set[tuple[str, int]] = set()
+        self.wrong: dict[tuple[str, int], str] = {}
+        self._again, self._pause = 0.0, AGAIN
+
+    def due(self, tasks: list[Task]) -> list[Task]:
+        """Return the tasks that nobody is at, if it is time to ask."""
+        if time.monotonic() < self._again:
+            return []
+        waiting = {_key(asked.task) for message, asked in self.sent if message.metadata.message_id in self.mail.waiting}
+        return [task for task in tasks if _key(task) not in waiting and _key(task) not in self.wrong]
+
+    def send(self, messages: Sent, tasks: list[Task]) -> None:
+        """Send messages for tasks; a client that is not connected has none."""
+        self.sent = [one for one in self.sent if one[0].metadata.message_id in self.mail.waiting] + list(messages)
+        self.mail.send([message for message, _ in messages])
+        self.asked |= {_key(task) for task in tasks}
+        self._again, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_AGAIN)
+
+    def check(self, tasks: list[Task]) -> None:
+        """Raise if it is too late, or if nothing can come but from those who answered wrongly."""
+        too_late = time.monotonic() >= self.late
+        if too_late or (not self.mail.waiting and all(_key(task) in self.wrong for task in tasks)):
+            refuse(self.wrong.values())
+        if too_late:
+            raise Unfinished(_who_waits(tasks))
+
+
+def refuse(wrong: Iterable[str]) -> None:
+    """Raise if something is wrong with what clients answered."""
+    for first in wrong:
+        raise BadRecords(f"{first} What others answered is kept; repair the client and start again.")
+
+
+def _key(task: Task) -> tuple[str, int]:
+    return task.client, task.step
+
+
+def _who_waits(tasks: list[Task]) -> str:
+    names = sorted({task.client for task in tasks})
+    return (
+        f"{len(names)} clients have not answered: {', '.join(map(repr, names[:5]))}. Nothing is lost: start (or join) "
+        "again when they are back, and only they are asked. One that will not come back must leave (forget), whatever "
+        "it is that waits."
+    )
