@@ -151,7 +151,7 @@ class Histories(RuleBasedStateMachine):
             for client in (*clients.candidates.values(), *reversed(clients.members.values())):
                 if clients.held.has(client.slot, step):
                     held = clients.held.history(client.slot, [step])
-                    task = Task(client.name, step, path[step], None)
+                    task = Task(client.name, step, path[step], None, client.slot)
                     assert np.array_equal(held, fit(answer(task)[None]).numbers)  # along this path, not another
                     total += (client.name in clients.members) * held[0]
             if step < self.federation.made:

@@ -37,7 +37,7 @@ def _client(name: str) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         model = message.content.array_records["arrays"]["w"].numpy()
         step = int(message.metadata.group_id) - 1
-        trained = model + toy.plain(Task(name, step, model, None), nobody)
+        trained = model + toy.plain(Task(name, step, model, None, 0), nobody)
         content = RecordDict({"arrays": ArrayRecord({"w": Array(trained)}), "metrics": METRICS})
         return Message(content, reply_to=message)
 

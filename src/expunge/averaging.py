@@ -29,7 +29,7 @@ FederatedSelector = Literal["last", "tail", "average"]
 BITS = 30
 """How many binary digits below its bound a contribution has: as many as fit into 32 bits with their sign."""
 WORTH = 10.0
-"""At ρ·n of so many times √parameters noise hardly costs accuracy, whatever the number of rounds (docs/federated.md)."""
+"""At ρ·n of so many times √parameters noise hardly costs accuracy, however many rounds (docs/federated.md)."""
 
 
 class ArrayType(NamedTuple):
@@ -113,7 +113,8 @@ class FederatedPlan:
     """Everything that is fixed before the clients take part.
 
     ``clients`` is the number that was planned for, a power of two; ``weight`` what stands beside an update to count
-    it; ``sigma`` the standard deviation of the noise; ``arrays`` what the arrays of the model are like.
+    it; ``sigma`` the standard deviation of the noise; ``arrays`` what the arrays of the model are like; ``config`` what
+    clients are told with every task.
     """
 
     rounds: int
@@ -126,6 +127,7 @@ class FederatedPlan:
     selector: FederatedSelector
     clients: int
     arrays: tuple[tuple[str, tuple[int, ...], str], ...]
+    config: tuple[tuple[str, Any], ...] = ()
 
     @property
     def types(self) -> list[ArrayType]:
@@ -174,6 +176,7 @@ class FederatedPlan:
     def stability(self) -> float:
         """The total variation between all that is kept with and without a client that takes part in every round.
 
+        (1 without noise.)
         No way of unlearning could replay less often. Deciding round by round replays more often, with ``rho``.
         """
         if self.sigma == 0.0:
@@ -191,12 +194,13 @@ def plan_federation(
     rate: float = 1.0,
     selector: FederatedSelector = "last",
     bits: int = BITS,
+    config: Mapping[str, Any] | None = None,
 ) -> FederatedPlan:
     """Fix everything for a model of these arrays and about so many clients.
 
     ``clip`` is the largest norm that a client's update counts with. ``rho`` is the largest probability with which a
     client that leaves makes the others repeat rounds; 1 means no noise. ``rate`` is the probability with which a client
-    takes part in a round.
+    takes part in a round. ``config`` is what clients are told with every task: numbers, texts, and lists of them.
 
     >>> plan = plan_federation([ArrayType("w", (10,), "<f8")], clients=500, rounds=4, clip=1.0, rho=0.2)
     >>> plan.clients, round(plan.sigma, 2), round(plan.stability, 3)
@@ -220,8 +224,17 @@ def plan_federation(
     sigma = noise_for(chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential")
     return FederatedPlan(
         rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,
-        tuple((one.name, tuple(one.shape), one.dtype) for one in arrays),
+        tuple((one.name, tuple(one.shape), one.dtype) for one in arrays), as_config(config or {}),
     )  # fmt: skip
+
+
+def as_config(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return what clients are told in the form in which it is kept, or say what cannot be kept."""
+    for name, value in config.items():
+        each = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, (bool, int, float, str)) for one in each):
+            raise BadPlan(f"config: {name!r} is no number, text or list of them, and cannot be kept in a plan.")
+    return tuple(sorted((str(name), value) for name, value in config.items()))
 
 
 def array_types(arrays: Mapping[str, AnyArray]) -> list[ArrayType]:

@@ -304,6 +304,7 @@ def decide_on(
     """
     if pause and learner.coupling != "sequential" and learner.sigma > 0.0:
         raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with coupling='sequential'.")
+    _refuse_staged(records)
     try:
         records.stage(edit)
         return _decide(learner, records, transcript, edit, rng, began or time.perf_counter(), watch, pause)

@@ -31,8 +31,8 @@ def noiseless(setting: Setting) -> Reconciliation:
         reply = yield setting.ask(step)
         assert reply.shift is not None
         rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
-        if (only_adds := setting.only_adds(step)) or reply.shift.sum.any() or rounded_otherwise:
-            verdict.probabilities.append(0.0 if only_adds else 1.0)
+        if reply.shift.sum.any() or rounded_otherwise:
+            verdict.probabilities.append(0.0 if setting.only_adds(step) else 1.0)
             return verdict.replay(setting, step, reply.shift.sum, NoNoise())
         verdict.keep(setting, step, reply)
     return verdict

@@ -178,10 +178,10 @@ def test_answers_to_what_nobody_asked_are_ignored(under_way):
     with federated.open(under_way) as federation:
         before, task = whole(federation), federation.tasks()[0]
         for client, step in [(EVE, 3), (EVE, 2**21), (EVE, -1), (ANN, 2**21), (BOB, 2), ("nobody", 3)]:
-            assert answer(federation, [Task(client, step, task.model, task.path)]).ignored == (client,)
+            assert answer(federation, [Task(client, step, task.model, task.path, task.slot)]).ignored == (client,)
         assert whole(federation) == before
         make_rounds(federation)
-        assert answer(federation, [Task(BOB, federation.made, task.model, task.path)]).ignored == (BOB,)
+        assert answer(federation, [Task(BOB, federation.made, task.model, task.path, task.slot)]).ignored == (BOB,)
 
 
 # --- gone -----------------------------------------------------------------------------------------------

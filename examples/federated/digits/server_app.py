@@ -7,6 +7,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from digits import task
 from expunge.federated import Federation, ForgettingFedAvg
@@ -21,7 +22,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(settings["folder"])).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     leaving = str(settings["forget"]).split()
-    plan = {"rounds": int(settings["rounds"]), "clip": float(settings["clip"]), "rho": float(settings["rho"])}
+    rounds, clip, rho = int(settings["rounds"]), float(settings["clip"]), float(settings["rho"])
     first, clients = ArrayRecord(task.start()), int(settings["clients"])
     _, scored = task.load()
 
@@ -30,7 +31,8 @@ def main(grid: Grid, context: Context) -> None:
         print(f"round {number}: accuracy {accuracy:.3f}", flush=True)
         return MetricRecord({"accuracy": accuracy})
 
-    strategy = ForgettingFedAvg(folder / "federation.expunge", min_clients=clients, **plan)
+    store = folder / "federation.expunge"
+    strategy = ForgettingFedAvg(store, rounds=rounds, clip=clip, rho=rho, min_clients=clients)
     strategy.start(grid, first, evaluate_fn=evaluate)
     lines = {"with everybody": accuracies(strategy.federation)}
 
@@ -42,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     lines["after they left"] = accuracies(strategy.federation)
     print(f"everything agrees: {strategy.verify().ok}", flush=True)
 
-    retrained = ForgettingFedAvg(None, **plan)
+    retrained = ForgettingFedAvg(None, rounds=rounds, clip=clip, rho=rho)
     retrained.begin(grid, first, members=strategy.federation.members)
     retrained.start(grid)
     lines["trained without them"] = accuracies(retrained.federation)
@@ -68,6 +70,6 @@ def draw(lines: dict[str, list[float]], left: int, path: Path) -> None:
     for (title, line), style in zip(lines.items(), ("-o", "--s", ":^"), strict=True):
         axes.plot(range(1, len(line) + 1), line, style, label=f"{title}: {line[-1]:.1%}")
     axes.set(xlabel="round", ylabel="accuracy on images of nobody's", ylim=(0, 1), title=f"{left} clients leave")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=150)

@@ -61,12 +61,16 @@ class MemoryContributions:
 
     def read(self, slots: Sequence[int], step: int) -> Numbers:
         """Return what some clients have contributed to a round, one a row."""
-        rows = [self._numbers[slot][step] for slot in slots]
-        return np.stack(rows) if rows else np.zeros((0, self._size), dtype=np.int32)
+        numbers = np.zeros((len(slots), self._size), dtype=np.int32)
+        for row, slot in zip(numbers, slots, strict=True):
+            if slot in self._numbers:
+                row[:] = self._numbers[slot][step]
+        return numbers
 
     def history(self, slot: int, steps: Sequence[int]) -> Numbers:
         """Return what one client has contributed to some rounds, one a row."""
-        return self._numbers[slot][list(steps)]
+        nothing = np.zeros((self._rounds, self._size), dtype=np.int32)
+        return self._numbers.get(slot, nothing)[list(steps)]
 
     def has(self, slot: int, step: int) -> bool:
         """Say whether a client has contributed to a round."""
@@ -232,7 +236,10 @@ class Clients:
 
     def batch_at(self, place: int) -> Batch:
         """Return all that members have contributed; 0 for rounds that they did not take part in."""
-        return (np.stack([self._whole(client) for client in self.members.values()]),)
+        numbers = np.zeros((self.count, self.made, self._query.size), dtype=np.int32)
+        for row, client in zip(numbers, self.members.values(), strict=True):
+            row[:] = self._whole(client)
+        return (numbers,)
 
     def _whole(self, client: Client) -> Numbers:
         numbers = np.zeros((self.made, self._query.size), dtype=np.int32)

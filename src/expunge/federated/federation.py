@@ -10,7 +10,7 @@ middle of a pass: docs/guarantee.md#passes-under-way.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
@@ -40,6 +40,8 @@ class Task(NamedTuple):
     model: Array
     path: object
     """Which path the model lies on; an answer that comes when it has been cut off is not taken."""
+    slot: int
+    """Which of its stays the client is asked for: one that has left and come back is another."""
 
 
 class Received(NamedTuple):
@@ -109,7 +111,7 @@ class Federation:
         self.clients = Clients(plan.query, plan.rate, held, sums)
         self.transcript = Transcript(sums, answers, iterates, start, self.clients)
         self._path: object = object()
-        self._unfinished: Change | None = None
+        self._unfinished: tuple[Change, Callable[[], None]] | None = None
 
     # --- what there is ---
 
@@ -166,7 +168,7 @@ class Federation:
                 return []
             model, step = self.newest, self.made
             lacking = self.clients.missing(self.clients.members.values(), step)
-            return [Task(client.name, step, model, self._path) for client in lacking]
+            return [Task(client.name, step, model, self._path, client.slot) for client in lacking]
 
     def tasks_of_candidates(self) -> list[Task]:
         """Return what candidates must still be asked before they can be members: their part in all rounds made."""
@@ -174,7 +176,8 @@ class Federation:
             path, found = self.transcript.path, []
             for step in range(self.made):
                 lacking = self.clients.missing(self.clients.candidates.values(), step)
-                found += [Task(client.name, step, np.array(path[step]), self._path) for client in lacking]
+                model = np.array(path[step])
+                found += [Task(client.name, step, model, self._path, client.slot) for client in lacking]
             return found
 
     def receive(self, answers: Sequence[tuple[Task, Array]]) -> Received:
@@ -184,7 +187,7 @@ class Federation:
         nothing. Of two answers the first counts.
         """
         for task, update in answers:
-            if np.shape(update) != (self.plan.parameters,):
+            if np.shape(update) != (self.plan.parameters,) or np.asarray(update).dtype.kind not in "fiu":
                 raise BadRecords(
                     f"client {task.client!r} answered {np.shape(update)} numbers in round {task.step}, the model has "
                     f"{self.plan.parameters}. Of all answers none was taken; repair the client and ask again."
@@ -217,7 +220,9 @@ class Federation:
         client, asked = self.clients.members.get(task.client), task.step == self.made and not self.finished
         if client is None:
             client, asked = self.clients.candidates.get(task.client), 0 <= task.step < self.made
-        if client is None or not asked or not self.clients.rounds_of(client, [task.step]):
+        if client is None or client.slot != task.slot or not asked:
+            return None
+        if not self.clients.rounds_of(client, [task.step]):
             return None
         return None if self.clients.held.has(client.slot, task.step) else client
 
@@ -229,41 +234,55 @@ class Federation:
                 raise Unfinished(f"round {self.made} waits for {len(lacking)} clients: {names}. Ask them first.")
             rng = np.random.default_rng([self._seed_of_round, self.made])
             change = advance(self.learner, self.clients, self.transcript, rng)
-            with self._transaction():
-                outcome = self._commit(change)
-                self._renew_seed()
-            return outcome.evaluations
+            return self._do(change, self._renew_seed).evaluations
 
     # --- coming and leaving ---
 
     def invite(self, names: str | Iterable[str]) -> list[str]:
-        """Let clients become candidates: they are asked what they would have contributed to the rounds made so far."""
+        """Let clients become candidates: they are asked what they would have contributed to the rounds made so far.
+
+        Until they are admitted, or withdrawn (`forget`), nobody else can join or leave: were requests served when they
+        are ready, their order would depend on how earlier ones went, which is a bias.
+        """
         with self._exclusive():
             wanted = _names(names)
             for name in wanted:
                 if name in self.clients.members:
                     raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
+            self._refuse_while_joining(wanted)
             new = [name for name in wanted if name not in self.clients.candidates]
+            if new and self.clients.candidates:
+                raise Unfinished(f"client {new[0]!r}: others are joining; admit or withdraw (forget) them first.")
             if len(self.clients.members) + len(self.clients.candidates) + len(new) > MOST_CLIENTS:
                 raise BadPlan(
                     f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; take several as one."
                 )
             rng = np.random.default_rng(self._draw_seed())
             with self._transaction():
+                taken = {client.slot for client in self.clients.members.values()}
                 for name in new:
-                    self._enter(Client(name, self._free_slot(rng), int(rng.integers(2**64, dtype=np.uint64))))
+                    while (slot := int(rng.integers(SLOTS))) in taken:
+                        pass
+                    taken.add(slot)
+                    self._enter(Client(name, slot, int(rng.integers(2**64, dtype=np.uint64))))
             return new
 
-    def _free_slot(self, rng: np.random.Generator) -> int:
-        taken = {client.slot for client in (*self.clients.members.values(), *self.clients.candidates.values())}
-        while (slot := int(rng.integers(SLOTS))) in taken:
-            pass
-        return slot
+    def _refuse_while_joining(self, names: Iterable[str]) -> None:
+        """Raise if others than these are joining."""
+        if others := sorted(set(self.clients.candidates) - set(names)):
+            raise Unfinished(
+                f"client {others[0]!r} is joining, and requests are served one after the other. Ask it and admit it "
+                "first (with Flower: join or start again), or withdraw it (forget)."
+            )
 
     def admit(self, names: str | Iterable[str]) -> Outcome:
-        """Let candidates become members, once they have answered for all rounds made: coins decide what is repeated."""
+        """Let all candidates become members, once they have answered for all rounds made; coins are tossed for them.
+
+        (Their names are asked for so that nobody is admitted by mistake.)
+        """
         with self._exclusive():
             entering = [self._candidate(name) for name in _names(names)]
+            self._refuse_while_joining([client.name for client in entering])
             for client in entering:
                 lacking = [step for step in range(self.made) if self.clients.missing([client], step)]
                 if lacking:
@@ -301,6 +320,8 @@ class Federation:
             for name in leaving:
                 if name not in self.clients.members and name not in self.clients.candidates:
                     raise UnknownId(f"client {name!r} does not take part; it may have left already.")
+            if not set(leaving) <= set(self.clients.candidates):
+                self._refuse_while_joining(leaving)
             return self._serve("delete", leaving)
 
     def _serve(self, kind: Kind, names: Sequence[str]) -> Outcome:
@@ -318,28 +339,34 @@ class Federation:
         edit = self.clients.leave(moving) if deletes else self.clients.enter(moving)
         rng = np.random.default_rng(pending.seed)
         change = decide_on(self.learner, self.clients, self.transcript, edit, rng, pause=True)
-        with self._transaction():
+        if change.staged is not None:
+            self.clients.cut_from = change.steps
+
+        def settle() -> None:
             if change.staged is not None:
                 self._path = object()  # what clients are computing now is of no use any more
-                self.clients.cut_from = change.steps
-            outcome = self._commit(change)
             if deletes:
                 for name in pending.names:
                     self._withdraw(name)
             self._acknowledge(pending, moving)
             self._pending = None
-        return outcome
 
-    def _commit(self, change: Change) -> Outcome:
-        self._unfinished = change
-        outcome = change.commit()
-        self._unfinished = None
+        return self._do(change, settle)
+
+    def _do(self, change: Change, settle: Callable[[], None]) -> Outcome:
+        """Commit a change, and do what belongs to it; once that has begun it is finished, whatever comes between."""
+        with self._transaction():
+            self._unfinished = change, settle
+            outcome = change.commit()
+            settle()
+            self._unfinished = None
         return outcome
 
     def _withdraw(self, name: str) -> None:
-        client = self.clients.candidates.pop(name, None)
+        client = self.clients.candidates.get(name)
         if client is not None:
             self.clients.held.erase(client.slot)
+            self.clients.candidates.pop(name, None)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -349,11 +376,11 @@ class Federation:
             yield
 
     def _catch_up(self) -> None:
-        change, self._unfinished = self._unfinished, None
-        if change is not None and change.begun and not change.finished:
-            self._commit(change)
+        if self._unfinished is not None and self._unfinished[0].begun:
+            self._do(*self._unfinished)
+        self._unfinished = None
         self.clients.rollback()
-        if self._pending is not None:  # who has left is not there any more: nothing is done twice
+        if self._pending is not None:
             self._complete(self._pending)
 
     # --- what a file adds ---

@@ -18,12 +18,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from expunge.averaging import FederatedSelector, array_types, plan_federation
+from expunge.averaging import FederatedSelector, array_types, as_config, plan_federation
 from expunge.engine import Outcome, Verification
 from expunge.errors import BadPlan, DuplicateId, Unfinished, UnknownId
 from expunge.federated.asking import AGAIN, ROLL_CALL, Inquiry, Sent, call_roll, refuse
 from expunge.federated.durable import StoredFederation, create, open
-from expunge.federated.federation import Federation, Received, Task
+from expunge.federated.federation import Federation, Received
 from expunge.federated.messages import Roll, as_arrays, as_record
 from expunge.planning import check_one_of, check_positive
 
@@ -72,7 +72,6 @@ class ForgettingFedAvg(Strategy):
         self._evaluate_clients = evaluate_clients
         self._rng = rng
         self._roll = Roll()
-        self._train_config = ConfigRecord()
         self._asking: tuple[Inquiry, Sent] | None = None
         self._received: list[Received] = []
         self._federation: Federation | None = None
@@ -125,19 +124,10 @@ class ForgettingFedAvg(Strategy):
         """Whether all rounds have been made."""
         return self._federation is not None and self._federation.finished
 
-    def join(
-        self,
-        grid: Grid,
-        clients: str | Iterable[str],
-        *,
-        timeout: float = LONG,
-        again: bool = False,
-        train_config: ConfigRecord | None = None,
-    ) -> Outcome:
+    def join(self, grid: Grid, clients: str | Iterable[str], *, timeout: float = LONG, again: bool = False) -> Outcome:
         """Let clients that are connected join: they are asked what they would have contributed to the rounds made.
 
-        One that has left before is let in only with ``again``. ``train_config`` must be what members are sent; by
-        default it is that of the last `start` of this object.
+        One that has left before is let in only with ``again``. Until it is done nobody else can join or leave.
         """
         names = [clients] if isinstance(clients, str) else list(clients)
         federation = self.federation
@@ -149,16 +139,12 @@ class ForgettingFedAvg(Strategy):
         if absent := [name for name in names if name not in self._roll.nodes]:
             raise UnknownId(f"clients: {absent[0]!r} is not connected; start it, or check its name.")
         federation.invite(names)
-        return self._admit(grid, names, self._train_config if train_config is None else train_config, timeout)
+        return self._admit(grid, names, timeout)
 
-    def _admit(self, grid: Grid, names: list[str], config: ConfigRecord, timeout: float) -> Outcome:
+    def _admit(self, grid: Grid, names: list[str], timeout: float) -> Outcome:
         """Ask candidates for their part in all rounds made, and let them in."""
         federation = self.federation
-
-        def lacking() -> list[Task]:
-            return [task for task in federation.tasks_of_candidates() if task.client in names]
-
-        return self._inquiry(grid, config).gather(timeout, [], lacking, lambda: federation.admit(names))
+        return self._inquiry(grid).gather(timeout, [], federation.tasks_of_candidates, lambda: federation.admit(names))
 
     def roll_call(self, grid: Grid, *, timeout: float = ROLL_CALL) -> dict[str, bool]:
         """Say of each member, and of each other client that is connected, whether it is connected.
@@ -177,21 +163,32 @@ class ForgettingFedAvg(Strategy):
 
     # --- beginning ---
 
-    def _begin(self, grid: Grid, arrays: ArrayRecord, late: float) -> None:
-        """Let all clients that are connected be the first members."""
-        given = as_arrays(arrays)
+    def begin(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        *,
+        members: Iterable[str] | None = None,
+        train_config: ConfigRecord | None = None,
+        timeout: float = LONG,
+    ) -> None:
+        """Let clients be the first members, by default all that are connected; `start` makes the rounds."""
+        if self._federation is not None:
+            raise BadPlan("begin: the federation has begun already; let others join, and start() it.")
+        given, late = as_arrays(initial_arrays), time.monotonic() + timeout
         types = array_types(given)
+        wanted = None if members is None else sorted(members)
         while True:
-            call_roll(self._roll, grid, late, anew=False)
-            names = sorted(self._roll.nodes)
-            if len(names) >= self._min_clients:
+            call_roll(self._roll, grid, late, anew=False, matter=wanted)
+            names = [name for name in sorted(self._roll.nodes) if wanted is None or name in wanted]
+            enough = self._min_clients if wanted is None else len(wanted)
+            if len(names) >= enough:
                 break
             if time.monotonic() >= late:
-                raise Unfinished(
-                    f"min_clients={self._min_clients}: {len(names)} clients are connected. Start more, and start again."
-                )
+                what = f"min_clients={self._min_clients}" if wanted is None else f"members: {enough} are named"
+                raise Unfinished(f"{what}: {len(names)} clients are connected. Start more, and start again.")
             time.sleep(min(AGAIN, max(late - time.monotonic(), 0.0)))
-        plan = plan_federation(types, clients=len(names), **self._chosen)  # type: ignore[arg-type]
+        plan = plan_federation(types, clients=len(names), config=train_config, **self._chosen)  # type: ignore[arg-type]
         start = plan.vector_of(given)
         if self._store is None:
             self._federation = Federation(plan, start, self._rng or np.random.default_rng())
@@ -200,7 +197,9 @@ class ForgettingFedAvg(Strategy):
             create(self._store, plan, start, names, seal=self._seal)
             self._open()
 
-    def _check_start(self, arrays: ArrayRecord | None, num_rounds: int | None) -> None:
+    def _check_start(
+        self, arrays: ArrayRecord | None, num_rounds: int | None, config: ConfigRecord | None
+    ) -> None:  # fmt: skip
         """Raise before anything is done if what is given does not go with the plan."""
         if self._federation is None and arrays is None:
             raise BadPlan("initial_arrays: give the first model, since the federation has not begun.")
@@ -209,9 +208,18 @@ class ForgettingFedAvg(Strategy):
         rounds = self._chosen["rounds"] if self._federation is None else self._federation.plan.rounds
         if num_rounds not in (None, rounds):
             raise BadPlan(f"num_rounds={num_rounds}: the plan has {rounds} rounds; leave it out.")
+        if self._federation is not None and config is not None:
+            self._check_config(config)
 
-    def _inquiry(self, grid: Grid, config: ConfigRecord) -> Inquiry:
-        return Inquiry(self.federation, grid, self._roll, config)
+    def _check_config(self, config: ConfigRecord) -> None:
+        if as_config(config) != self.federation.plan.config:
+            raise BadPlan(
+                "train_config: clients were told something else in earlier rounds, and repeating some of them would "
+                "mix the two. Leave it out, or begin another federation."
+            )
+
+    def _inquiry(self, grid: Grid) -> Inquiry:
+        return Inquiry(self.federation, grid, self._roll, ConfigRecord(dict(self.federation.plan.config)))
 
     # --- Flower's interface ---
 
@@ -221,7 +229,8 @@ class ForgettingFedAvg(Strategy):
         """Return messages to the members that the next round needs and that have not answered yet."""
         late = time.monotonic() + LONG
         if self._federation is None:
-            self._begin(grid, arrays, late)
+            self.begin(grid, arrays, train_config=config, timeout=LONG)
+        self._check_config(config)
         federation, self._asking = self.federation, None
         if server_round <= federation.made:
             return []
@@ -238,7 +247,7 @@ class ForgettingFedAvg(Strategy):
                 "use the strategy without a wrapper, and later starts with start()."
             )
         self._received.clear()
-        inquiry = self._inquiry(grid, config)
+        inquiry = self._inquiry(grid)
         self._asking = inquiry, inquiry.messages(federation.tasks(), late)
         return [message for message, _ in self._asking[1]]
 
@@ -313,29 +322,27 @@ class ForgettingFedAvg(Strategy):
 
         ``initial_arrays`` is where the first start begins; later ones go on from the file. ``timeout`` is how many
         seconds the clients of one round have to answer. If some do not, all that was answered is kept, and the next
-        start asks only them. ``train_config`` is sent to the clients: give every start the same.
+        start asks only them. ``train_config`` is sent to the clients; like the plan it is fixed by the first start.
 
         With ``absent="leave"``, members that do not answer to their names at the beginning leave, exactly, whether
         there is anything to do or not. So call start by the clock and after every departure, not only where it has
         rounds to make: who is absent must not depend on how a departure went.
         """
         check_one_of("absent", absent, Literal["wait", "leave"])
-        self._check_start(initial_arrays, num_rounds)
+        self._check_start(initial_arrays, num_rounds, train_config)
         if self._federation is None:
             assert initial_arrays is not None
-            self._begin(grid, initial_arrays, time.monotonic() + timeout)
+            self.begin(grid, initial_arrays, train_config=train_config, timeout=timeout)
         federation, result = self.federation, Result()
-        config = self._train_config = train_config or ConfigRecord()
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         needed = [*federation.members, *federation.candidates]
         call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed)
+        self._go_on_joining(grid, timeout, leave=absent == "leave")
         self._note_absent(leave=absent == "leave")
-        if names := [name for name in federation.candidates if name in self._roll.nodes]:  # their join was interrupted
-            self._admit(grid, names, config, timeout)
         if evaluate_fn is not None and federation.made == 0:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, as_record(federation.plan, federation.newest)))
-        inquiry, received = self._inquiry(grid, config), list[Received]()
+        inquiry, received = self._inquiry(grid), list[Received]()
         while not self._is_done(result):
             made = inquiry.gather(timeout, received, federation.tasks, lambda: self._advance(received))
             if made is not None:
@@ -343,6 +350,18 @@ class ForgettingFedAvg(Strategy):
                 result.train_metrics_clientapp[number] = metrics
                 self._evaluate(grid, number, arrays, evaluate_config or ConfigRecord(), evaluate_fn, timeout, result)
         return result
+
+    def _go_on_joining(self, grid: Grid, timeout: float, *, leave: bool) -> None:
+        """Let those in whose joining was interrupted, unless they are absent."""
+        federation, present = self.federation, set(self._roll.nodes)
+        absent = [name for name in federation.candidates if name not in present]
+        if absent and leave:
+            federation.forget(absent)
+        elif absent:
+            log(WARNING, "%d clients that were joining are not connected", len(absent))
+            return
+        if names := federation.candidates:
+            self._admit(grid, names, timeout)
 
     def _note_absent(self, *, leave: bool) -> None:
         federation = self.federation
