@@ -165,13 +165,28 @@ def _join_in_mid_replay(world: World) -> None:
     world.join("cy")
 
 
-def _invite_then_leave(world: World) -> None:
+def _join_while_rounds_are_made(world: World) -> None:
+    world.go(1)
+    world.federation.invite("cy")
+    world.ask(world.federation.tasks_of_candidates())
+    world.go(2)  # about which cy is asked too
+    world.ask(world.federation.tasks_of_candidates())
+    world.federation.admit("cy")
+
+
+def _withdraw_then_leave(world: World) -> None:
     world.go()
     world.federation.invite("cy")
     world.ask(world.federation.tasks_of_candidates())
-    world.forget("bob")  # what cy has answered beyond the cut is asked for again
-    world.ask(world.federation.tasks_of_candidates())
-    world.federation.admit("cy")
+    world.forget("cy")
+    world.forget("bob")
+
+
+def _withdraw_and_leave_at_once(world: World) -> None:
+    world.go()
+    world.federation.invite("cy")
+    world.ask(world.federation.tasks_of_candidates()[:2])
+    world.forget("cy", "bob")
 
 
 def cases() -> list[Case]:
@@ -189,7 +204,9 @@ def cases() -> list[Case]:
         Case("leave in mid-replay", _leave_in_mid_replay, ("ann",)),
         Case("join in mid-pass", _join_in_mid_pass, ("ann", "bob", "cy"), two),
         Case("join in mid-replay", _join_in_mid_replay, ("ann", "cy"), two),
-        Case("invited before another leaves", _invite_then_leave, ("ann", "cy"), two),
+        Case("join while rounds are made", _join_while_rounds_are_made, ("ann", "bob", "cy"), two),
+        Case("a newcomer is withdrawn before another leaves", _withdraw_then_leave, ("ann",), two),
+        Case("a newcomer is withdrawn with another", _withdraw_and_leave_at_once, ("ann",), two, rate=0.7),
         Case("moody clients, two leave in turn", _two_in_turn, ("ann",), answer=moody),
         Case("moody clients, join", _join, ("ann", "bob", "cy"), two, answer=moody, rate=0.7),
         Case("the last one leaves", _leave, (), ("bob",)),

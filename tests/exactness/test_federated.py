@@ -9,7 +9,7 @@ import pytest
 from federated.controls import controls
 from federated.toy import cases
 
-TESTED = ("leave, half of the rounds", "join in mid-replay", "invited before another leaves",
+TESTED = ("leave, half of the rounds", "join in mid-replay", "join while rounds are made",
           "moody clients, two leave in turn")  # fmt: skip
 STORIES = [case for case in cases() if case.name in TESTED]
 MISTAKES = [control for control in controls() if control.in_tests]

@@ -5,9 +5,11 @@ import signal
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
+from expunge import federated
 from federated.in_memory_grid import InMemoryGrid
 from federated.simulation import EXAMPLE, SERVER, Simulation, simulation, wait_until
 
@@ -43,6 +45,13 @@ def trainings_of(flower: Simulation) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def rows_of(flower: Simulation):
+    """The noisy sums in the store."""
+    with federated.open(flower.folder / "out" / "federated" / "federation.expunge") as federation:
+        assert federation.verify().ok
+        return federation.transcript.answers[:].copy()
+
+
 @pytest.fixture
 def flower(tmp_path: Path):
     with simulation(tmp_path) as one:
@@ -62,7 +71,13 @@ def accuracies(said: str) -> dict[int, str]:
     }
 
 
-def accuracies_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def final(said: str) -> dict[str, str]:
+    """The accuracy of each model at the end, as the server printed it."""
+    titles = "with everybody|after some left|trained without them"
+    return dict(re.findall(rf"^({titles}): accuracy (\S+)$", said, re.MULTILINE))
+
+
+def in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """What the example prints when it runs without Flower's engine, in this process."""
     monkeypatch.syspath_prepend(EXAMPLE)
     from digits import client_app, server_app
@@ -73,15 +88,21 @@ def accuracies_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     for number in range(20):
         grid.join(100 + number, client_app.app, {"partition-id": number, "num-partitions": 20})
     server_app.app(grid, Context(1, 1, {}, RecordDict(), settings))
-    return accuracies(capsys.readouterr().out)
+    said = capsys.readouterr().out
+    return accuracies(said), final(said)
 
 
 def test_the_readme_runs(flower: Simulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     said = flower.run(readme_command("flwr run"))
     assert (flower.folder / "out" / "federated" / "accuracy.png").stat().st_size > 1000, said
-    history = accuracies(said)
-    assert float(history[10]) > 0.9
-    assert history == accuracies_in_memory(flower.folder / "out", monkeypatch, capsys)
+    history, results = accuracies(said), final(said)
+    assert float(results["with everybody"]) > 0.9
+    assert (history, results) == in_memory(flower.folder / "memory", monkeypatch, capsys)
+    assert results["after some left"] == results["trained without them"]  # without noise they are the same model
+    assert "everything agrees: True" in said
+    again = flower.run(readme_command("flwr run"))
+    assert not accuracies(again)
+    assert final(again)["with everybody"] == results["after some left"]
     flower.stop()
 
 
@@ -90,7 +111,7 @@ def test_the_server_dies_in_mid_round(flower: Simulation):
     (app / "held.py").write_text(HELD.format(folder=str(flower.folder)))
     settings = (app / "pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(settings.replace("digits.client_app:app", "held:app"))
-    command = readme_command("flwr run") + " -c rounds=4"
+    command = readme_command("flwr run") + " -c 'rounds=4 rho=0.9 forget=\"\"'"
 
     run = flower.start(command)
     wait_until(lambda: 2 in accuracies(flower.said()) and trainings_of(flower) == 3, 120, flower.said)
@@ -100,7 +121,13 @@ def test_the_server_dies_in_mid_round(flower: Simulation):
     assert run.wait() == -signal.SIGKILL
     assert sorted(accuracies(flower.said())) == [0, 1, 2]
 
+    before = rows_of(flower)
     (flower.folder / "go").touch()
     said = flower.run(command)
-    assert sorted(accuracies(said)) == [0, 1, 2, 3, 4]  # it starts anew
+    assert sorted(accuracies(said)) == [3, 4]
+    assert "everything agrees: True" in said
+    assert trainings_of(flower) == 5  # the third was asked for twice
+    after = rows_of(flower)
+    assert (len(before), len(after)) == (2, 4)
+    assert np.array_equal(before, after[:2])
     flower.stop()
