@@ -5,10 +5,10 @@
 20, 100 and 1,000 simulated clients, uneven in labels and sizes, a model of 650 numbers, ρ of 1, 0.5, 0.2 and 0.1.
 200 clients leave, one after the other, from federations that have made all rounds. What is counted are the updates
 that clients are asked for because of it, against those of training the remaining clients anew. (Without noise every
-departure costs the same, so that 50 are enough of 1,000 clients.) Accuracy is that of several seeds of the noise, beside
-plain averaging (no clip, no noise, more rounds) and beside one round without noise, after which nobody is ever asked
-again. After every tenth departure (20 clients) or fiftieth it is compared with a federation that those who left have
-never been in.
+departure costs the same, so that 50 are enough of 1,000 clients.) Accuracy is that of several seeds of the noise,
+beside plain averaging (no clip, no noise, more rounds) and beside one round without noise, after which nobody is ever
+asked again. After every tenth departure (20 clients) or fiftieth it is compared with a federation that those who left
+have never been in.
 Settings were chosen on other images (digits_settings.py). About ten minutes; --quick takes seconds and says little.
 Writes out/federated_digits.json and docs/images/federated.png.
 """
