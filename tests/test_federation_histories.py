@@ -64,7 +64,14 @@ def leaves_with_one_that_joins(federation):
     federation.forget(["dan", "bob"])
 
 
+def withdraws(federation):
+    federation.invite("dan")
+    ask(federation, federation.tasks_of_candidates()[:2])
+    federation.forget("dan")
+
+
 COMMITTING = [
+    (withdraws, MemoryContributions, "erase"),
     (leaves, ArrayRows, "write"), (leaves, MemoryContributions, "erase"), (enters, ArrayRows, "write"),
     (leaves, Federation, "_withdraw"), (leaves_with_one_that_joins, MemoryContributions, "erase"),
     (leaves_with_one_that_joins, ArrayRows, "write"), (enters, Federation, "_acknowledge"),
@@ -82,6 +89,7 @@ def test_a_request_that_fails_within_its_commit_is_finished_by_the_next_call(cal
     assert state(federation) == state(expected)
     assert federation._pending is None
     assert federation.clients.staged is None
+    assert set(federation.clients.held._numbers) == {client.slot for client in federation.clients.members.values()}
     assert federation.verify().ok
     assert state(go(federation)) == state(go(expected))
 
