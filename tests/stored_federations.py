@@ -15,9 +15,9 @@ NAMES = ANN, BOB, CECIL, DORA = ("ann of north", "bob of south", "cecil of east"
 EVE, FINN = "eve of the hill", "finn of the lake"
 
 
-def planned(rounds=4, rho=0.7, rate=1.0, selector="last"):
+def planned(**given):
     arrays = [ArrayType("weights", (NUMBERS - 1,), "<f4"), ArrayType("bias", (1,), "<f8")]
-    return plan_federation(arrays, clients=4, rounds=rounds, clip=1.0, rho=rho, rate=rate, selector=selector)
+    return plan_federation(arrays, **{"clients": 4, "rounds": 4, "clip": 1.0, "rho": 0.7, **given})
 
 
 def new(path, names=NAMES, *, seal=None, **given):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.accounting import worst_case_rho
-from expunge.averaging import BITS, WORTH, ArrayType, ClientUpdate, plan_federation
+from expunge.averaging import BITS, WORTH, ArrayType, ClientUpdate, as_config, plan_federation
 from expunge.errors import BadPlan
 from expunge.mechanisms import Identity
 from expunge.rows import Path
@@ -111,6 +111,24 @@ def test_the_plan_knows_its_arrays_and_tells_no_exact_number_of_clients():
     assert plan(clients=5) == plan(clients=8) != plan(clients=9)
 
 
+def test_what_clients_are_told_is_part_of_the_plan_in_whatever_order_it_was_given():
+    rates = [0.1, 2]
+    made = plan(config={"rates": rates, "how": "fast", "deep": True, "none": []})
+    assert made.config == (("deep", True), ("how", "fast"), ("none", []), ("rates", [0.1, 2]))
+    assert made == plan(config={"none": [], "deep": True, "rates": [0.1, 2], "how": "fast"})
+    assert plan().config == plan(config={}).config == as_config({}) == ()
+    assert made != plan() != plan(config={"how": "slow"})
+    rates.append(3)
+    assert dict(made.config)["rates"] == [0.1, 2]
+    assert as_config(dict(made.config)) == made.config
+
+
+@pytest.mark.parametrize("wrong", [b"x", None, {}, (1,), [1, b"x"], [[1]], 1j, math.nan, [math.nan]], ids=str)
+def test_what_cannot_be_kept_is_not_told_to_clients(wrong):
+    with pytest.raises(BadPlan, match=r"^config: 'two' is no number, text or list of them"):
+        plan(config={"one": 1, "two": wrong})
+
+
 def test_the_weight_lies_on_the_grid():
     for bits in (3, 12, 30):
         made = plan(bits=bits)
@@ -133,8 +151,14 @@ def test_rho_of_itself_falls_with_the_number_of_clients_and_is_at_most_one():
     assert plan(rho="auto", clients=5).rho == 1.0
     assert plan(rho="auto", clients=5).sigma == 0.0
     many = plan(rho="auto", clients=1000)
-    assert many.rho == WORTH * 4 * math.sqrt(7) / 1024
+    assert many.rho == WORTH * math.sqrt(7) / 1024
     assert many.sigma > 0.0
+    assert plan(rho="auto", clients=1000, rounds=50, rate=0.5).rho == many.rho  # however many rounds
+    assert plan(rho="auto", clients=1025).rho == many.rho / 2
+    assert (
+        plan_federation([ArrayType("w", (700,), "<f8")], clients=1000, rounds=4, clip=1.0).rho
+        == 10 * math.sqrt(700) / 1024
+    )
 
 
 def test_dp_accounting_agrees_on_the_stability():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from expunge.coupling import KEPT, Decision
+from expunge.edits import Edit
+from expunge.engine import decide_on
 from expunge.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
 from expunge.federated.federation import Federation
 from expunge.schedules import joins_each
@@ -61,13 +63,20 @@ def test_of_two_answers_the_first_counts_and_nobody_answers_unasked():
     assert held[:2] == pytest.approx([0.1, 0.2], abs=1e-8)
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1)), 0.0], ids=["long", "column", "number"])
-def test_of_answers_with_one_of_the_wrong_shape_none_is_taken(wrong):
+WRONG = {
+    "long": np.zeros(3), "column": np.zeros((2, 1)), "number": 0.0, "texts": np.array(["a", "b"]),
+    "complex": np.array([1j, 0]), "objects": np.array([0.0, None]), "truths": np.array([True, False]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_of_answers_with_one_of_the_wrong_shape_or_kind_none_is_taken(wrong):
     federation = begun()
-    ann, bob, _ = federation.tasks()
-    with pytest.raises(BadRecords, match=r"'bob' answered .* in round 0, the model has 2"):
+    ann, bob, cy = federation.tasks()
+    with pytest.raises(BadRecords, match=r"'bob' answered .* in round 0, the model has 2 real numbers"):
         federation.receive([(ann, np.zeros(2)), (bob, wrong)])
     assert len(federation.tasks()) == 3
+    assert federation.receive([(ann, [0.1, 0.2]), (bob, np.array([1, 0])), (cy, np.zeros(2, np.float16))]).taken == 3
 
 
 def test_nan_counts_for_nothing_and_what_is_clipped_is_said():
@@ -147,7 +156,7 @@ def test_who_is_unknown_there_already_or_named_twice_is_refused_and_nothing_chan
 def test_who_joins_answers_for_every_round_along_its_own_model():
     federation = go(begun(), 3)
     assert federation.invite(["dan", "eve"]) == ["dan", "eve"]
-    assert federation.invite(["dan"]) == []  # twice is once
+    assert federation.invite(["eve", "dan"]) == []  # twice is once
     tasks = federation.tasks_of_candidates()
     assert [(task.client, task.step) for task in tasks] == [(one, step) for step in range(3) for one in ("dan", "eve")]
     path = federation.transcript.path
@@ -157,8 +166,51 @@ def test_who_joins_answers_for_every_round_along_its_own_model():
         federation.admit(["dan", "eve"])
     assert (federation.candidates, federation.members) == (["dan", "eve"], list(TRIO))
     assert len(federation.tasks()) == 3  # candidates take no part yet
+    ask(federation, tasks[-1:])
+    assert federation.admit(["eve", "dan"]).added == 2
+    assert (federation.candidates, federation.members) == ([], ["ann", "bob", "cy", "dan", "eve"])
+    assert go(federation).verify().ok
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("made", [0, 2, 4])
+def test_while_somebody_is_joining_nobody_else_comes_or_leaves(made, answered):
+    federation = go(begun(("ann", "bob")), made)
+    federation.invite(["cy", "dan"])
+    if answered:
+        ask(federation, federation.tasks_of_candidates())
+    before, random = state(federation), federation._rng.bit_generator.state
+    for call, names in (
+        (federation.forget, "ann"), (federation.forget, ["bob", "dan"]), (federation.forget, ["ann", "bob"]),
+        (federation.invite, "eve"), (federation.invite, "cy"), (federation.invite, ["cy", "dan", "eve"]),
+        (federation.admit, "cy"), (federation.admit, []),
+    ):  # fmt: skip
+        with pytest.raises(Unfinished, match=r"(is|are) joining.* (withdraw it \(forget\)|\(forget\) them first)\."):
+            call(names)
+        assert state(federation) == before
+    assert federation._rng.bit_generator.state == random  # nor were coins drawn
+    if not made:
+        with pytest.raises(Unfinished):
+            federation.join("eve")
+    go(federation)  # rounds go on
+    ask(federation, federation.tasks_of_candidates())
+    federation.admit(["cy", "dan"])
+    federation.forget("ann")
+    federation.invite("eve")
+    assert (federation.members, federation.candidates) == (["bob", "cy", "dan"], ["eve"])
+
+
+def test_of_several_candidates_some_withdraw_and_the_others_are_admitted():
+    federation = go(begun(("ann", "bob")), 2)
+    federation.invite(["cy", "dan", "eve"])
+    ask(federation, [task for task in federation.tasks_of_candidates() if task.client != "cy"])
+    assert federation.forget("cy").kept
+    assert federation.candidates == ["dan", "eve"]
+    with pytest.raises(Unfinished, match="'eve' is joining"):
+        federation.admit("dan")
+    assert federation.forget("eve").removed == 0
     assert federation.admit("dan").added == 1
-    assert (federation.candidates, federation.members) == (["eve"], ["ann", "bob", "cy", "dan"])
+    assert (federation.members, federation.candidates) == (["ann", "bob", "dan"], [])
     assert go(federation).verify().ok
 
 
@@ -182,11 +234,38 @@ def test_a_candidate_withdraws_without_a_trace():
     assert not any(federation.clients.held.has(slot, step) for step in range(4))
 
 
-def test_a_member_and_a_candidate_leave_together():
-    federation = go(begun(), 2)
-    federation.invite("dan")
-    assert federation.forget(["dan", "bob"]).removed == 1
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "cut off"])
+def test_a_member_leaves_with_all_who_are_joining(kept):
+    federation = go(begun(), 3)
+    federation.invite(["dan", "eve"])
+    ask(federation, federation.tasks_of_candidates()[:3])
+    late, late_candidates = federation.tasks(), federation.tasks_of_candidates()
+    with always(kept):
+        outcome = federation.forget(["dan", "bob", "eve"])
+    assert (outcome.removed, outcome.kept, federation.made) == (1, kept, 3 if kept else 1)
     assert (federation.members, federation.candidates) == (["ann", "cy"], [])
+    assert set(federation.clients.held._numbers) == {federation.clients.members[name].slot for name in ("ann", "cy")}
+    assert ask(federation, late).ignored == (("bob",) if kept else TRIO)
+    assert ask(federation, late_candidates).taken == 0
+    assert go(federation).verify().ok
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_an_answer_that_a_client_computed_before_it_left_is_not_taken_when_it_has_come_back(made):
+    federation = go(begun(rho=0.01), made)
+    late = [task for task in federation.tasks() if task.client == "bob"]
+    assert federation.forget("bob").kept
+    federation.invite("bob")
+    assert ask(federation, late).ignored == ("bob",)
+    old = federation.tasks_of_candidates()
+    federation.forget("bob")
+    federation.invite("bob")
+    assert ask(federation, old).ignored == ("bob",) * made
+    ask(federation, federation.tasks_of_candidates())
+    federation.admit("bob")
+    assert ask(federation, late).ignored == ("bob",)
+    assert "bob" in [task.client for task in federation.tasks()]
+    assert go(federation).verify().ok
 
 
 def test_before_the_first_round_there_are_no_coins_and_answers_stay():
@@ -230,8 +309,6 @@ def test_a_kept_path_stays_as_it_is_and_nobody_is_asked():
 
 def test_after_a_cut_the_rounds_from_there_on_are_made_anew_and_late_answers_are_ignored():
     federation = go(begun(), 3)
-    federation.invite("dan")
-    ask(federation, federation.tasks_of_candidates())
     late = federation.tasks()
     ask(federation, late[:1])
     with always(False):
@@ -240,10 +317,23 @@ def test_after_a_cut_the_rounds_from_there_on_are_made_anew_and_late_answers_are
     assert outcome.evaluations == 0
     assert ask(federation, late).ignored == TRIO
     assert [(task.client, task.step) for task in federation.tasks()] == [("ann", 1), ("cy", 1)]
-    assert federation.tasks_of_candidates() == []  # dan's answer for round 0 is along the old model, which stays
     assert federation.verify().ok
-    go(federation)
-    assert [task.step for task in federation.tasks_of_candidates()] == [1, 2, 3]
+
+
+def test_after_a_cut_by_newcomers_all_answer_anew_for_the_rounds_from_there_on():
+    federation = go(begun(), 3)
+    federation.invite(["dan", "eve"])
+    late, late_candidates = federation.tasks(), federation.tasks_of_candidates()
+    ask(federation, late[:1])
+    ask(federation, late_candidates)
+    with always(False):
+        outcome = federation.admit(["dan", "eve"])
+    assert (outcome.added, outcome.replayed_from, federation.made) == (2, 0, 1)
+    assert ask(federation, late + late_candidates).taken == 0
+    assert [(task.client, task.step) for task in federation.tasks()] == [(name, 1) for name in WISHES]
+    slot = federation.clients.members["dan"].slot  # its answer for round 0 is along the old model, which stays
+    assert [federation.clients.held.has(slot, step) for step in range(4)] == [True, False, False, False]
+    assert go(federation).verify().ok
 
 
 def test_a_cut_in_a_later_round_leaves_those_before():
@@ -267,6 +357,31 @@ def test_without_noise_a_departure_replays_from_the_first_round_that_it_changes(
         first = min(rounds, default=3)
         assert federation.made == first + 1
         assert outcome.replayed_from == (None if first == 3 else first)  # the last sum is only added to
+
+
+def test_without_noise_a_departure_that_changes_no_sum_changes_nothing():
+    federation = begun(rho=1.0)
+    federation.receive([(task, np.full(2, np.nan if task.client == "bob" else 0.1)) for task in federation.tasks()])
+    federation.advance()
+    late, iterates = federation.tasks(), federation.transcript.iterates[:].copy()
+    ask(federation, late[:1])
+    outcome = federation.forget("bob")
+    assert (outcome.kept, outcome.replay_probability, outcome.removed) == (True, 0.0, 1)
+    assert np.array_equal(federation.transcript.iterates[:], iterates)
+    assert [task.client for task in federation.tasks()] == ["cy"]  # ann has answered, and need not again
+    assert ask(federation, late[2:]).taken == 1
+    federation.advance()
+    assert go(federation).verify().ok
+
+
+def test_without_noise_a_newcomer_that_changes_no_sum_changes_nothing():
+    federation = go(begun(rho=1.0), 2)
+    late = federation.tasks()
+    federation.invite("dan")
+    federation.receive([(task, np.full(2, np.inf)) for task in federation.tasks_of_candidates()])
+    assert federation.admit("dan").kept
+    assert ask(federation, late).taken == 3
+    assert [task.client for task in federation.tasks()] == ["dan"]
 
 
 @pytest.mark.parametrize("rounds", [2, 4])
@@ -334,3 +449,27 @@ def test_verify_names_a_client_that_was_smuggled_in():
     bob = federation.clients.held.history(federation.clients.members["bob"].slot, [1]) * federation.plan.query.unit
     federation.transcript.sums.write(1, federation.transcript.sums[1:2] - bob)
     assert any("record 'bob' was smuggled in" in problem for problem in federation.verify().problems)
+
+
+def test_verify_reports_a_tampered_sum_when_nobody_is_left():
+    federation = go(begun())
+    federation.forget(TRIO)
+    assert go(federation).verify().ok
+    federation.transcript.sums.write(0, np.ones((1, 3)))
+    assert "sums: row 0" in federation.verify().problems[0]
+
+
+def test_verify_reports_a_client_all_of_whose_contributions_are_gone():
+    federation = go(begun())
+    federation.clients.held.erase(federation.clients.members["bob"].slot)
+    assert "round 0 has none of 'bob'" in federation.verify().problems[0]
+
+
+def test_deciding_leaves_alone_what_another_has_staged():
+    federation = go(begun(), 2)
+    clients, edit = federation.clients, Edit()
+    clients.stage(edit)
+    leaving = clients.leave([clients.members["bob"]])
+    with pytest.raises(BadRecords, match="another change is under way"):
+        decide_on(federation.learner, clients, federation.transcript, leaving, np.random.default_rng(0), pause=True)
+    assert clients.staged is edit

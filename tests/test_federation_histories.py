@@ -58,6 +58,62 @@ def test_a_request_without_memory_is_finished_by_the_next_call_with_the_same_coi
     assert state(go(federation)) == state(go(expected))
 
 
+def leaves_with_one_that_joins(federation):
+    federation.invite("dan")
+    ask(federation, federation.tasks_of_candidates()[:2])
+    federation.forget(["dan", "bob"])
+
+
+def withdraws(federation):
+    federation.invite("dan")
+    ask(federation, federation.tasks_of_candidates()[:2])
+    federation.forget("dan")
+
+
+COMMITTING = [
+    (withdraws, MemoryContributions, "erase"),
+    (leaves, ArrayRows, "write"), (leaves, MemoryContributions, "erase"), (enters, ArrayRows, "write"),
+    (leaves, Federation, "_withdraw"), (leaves_with_one_that_joins, MemoryContributions, "erase"),
+    (leaves_with_one_that_joins, ArrayRows, "write"), (enters, Federation, "_acknowledge"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("call", "where", "name"), COMMITTING)
+def test_a_request_that_fails_within_its_commit_is_finished_by_the_next_call(call, where, name, seed, error):
+    expected, federation = go(begun(seed=seed), 3), go(begun(seed=seed), 3)
+    call(expected)
+    interrupted(federation, where, name, error, call)
+    federation.tasks()
+    assert state(federation) == state(expected)
+    assert federation._pending is None
+    assert federation.clients.staged is None
+    assert set(federation.clients.held._numbers) == {client.slot for client in federation.clients.members.values()}
+    assert federation.verify().ok
+    assert state(go(federation)) == state(go(expected))
+
+
+@pytest.mark.parametrize("call", [leaves, enters])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_request_that_fails_again_and_again_is_finished_at_last(call, seed):
+    expected, federation = go(begun(seed=seed), 3), go(begun(seed=seed), 3)
+    call(expected)
+    right, left = ArrayRows.write, [MemoryError] * 3
+
+    def wrong(*given):
+        right(*given)
+        if left:
+            raise left.pop()
+
+    with mock.patch.object(ArrayRows, "write", wrong):
+        for work in (call, Federation.tasks, Federation.verify):
+            with pytest.raises(MemoryError):
+                work(federation)
+        federation.tasks()
+    assert state(federation) == state(expected)
+
+
 @pytest.mark.parametrize(("where", "name"), [(ArrayRows, "write"), (MemoryContributions, "erase")])
 @pytest.mark.parametrize("seed", range(4))
 def test_ctrl_c_within_a_commit_comes_when_it_is_done(where, name, seed):
@@ -76,6 +132,31 @@ def test_a_round_that_fails_before_it_is_written_is_made_again_with_the_same_noi
     ask(federation, federation.tasks())
     interrupted(federation, module, "advance", MemoryError, Federation.advance)
     assert state(go(federation)) == state(expected)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("name", ["resize", "write"])
+def test_a_round_that_fails_within_its_commit_is_made_once_and_the_next_has_noise_of_its_own(name, error):
+    expected, federation = go(begun()), go(begun(), 1)
+    ask(federation, federation.tasks())
+    interrupted(federation, ArrayRows, name, error, Federation.advance)
+    assert {task.step for task in federation.tasks()} == {2}  # the round has been made
+    assert state(go(federation)) == state(expected)
+    noise = federation.transcript.answers[:] - federation.transcript.sums[:]
+    assert len(np.unique(noise)) == noise.size
+
+
+def test_a_round_whose_seed_could_not_be_renewed_is_finished_before_anybody_leaves():
+    federation = go(begun(), 1)
+    ask(federation, federation.tasks())
+    seed = federation._seed_of_round
+    interrupted(federation, Federation, "_renew_seed", MemoryError, Federation.advance)
+    federation.forget("bob")
+    assert federation._seed_of_round != seed
+    assert federation.members == ["ann", "cy"]
+    assert federation.verify().ok
+    noise = go(federation).transcript.answers[:] - federation.transcript.sums[:]
+    assert len(np.unique(noise)) == noise.size
 
 
 def test_clients_leave_from_another_thread_while_rounds_go_on():
@@ -113,10 +194,20 @@ class Histories(RuleBasedStateMachine):
     def begin(self, rho, rate, seed):
         self.federation = begun(seed=seed, rho=rho, rate=rate)
 
-    @rule(name=st.sampled_from(list(WISHES)))
-    def invite(self, name):
-        if name not in self.federation.members:
-            self.federation.invite(name)
+    def refused(self, call, names):
+        """Others are joining: then nothing is done."""
+        before = state(self.federation)
+        with pytest.raises(Unfinished, match="joining"):
+            call(names)
+        assert state(self.federation) == before
+
+    @rule(names=st.lists(st.sampled_from(list(WISHES)), min_size=1, max_size=2, unique=True))
+    def invite(self, names):
+        wanted = [name for name in names if name not in self.federation.members]
+        if self.federation.candidates and set(self.federation.candidates) != set(wanted):
+            self.refused(self.federation.invite, wanted)
+        else:
+            self.federation.invite(wanted)
 
     @rule(data=st.data())
     def some_answer(self, data):
@@ -130,9 +221,20 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def forget(self, data):
-        there = self.federation.members + self.federation.candidates
-        if there:
-            self.federation.forget(data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True)))
+        members, candidates = self.federation.members, self.federation.candidates
+        if not members + candidates:
+            return
+        names = set(data.draw(st.lists(st.sampled_from(members + candidates), min_size=1, max_size=3)))
+        if set(candidates) <= names or names <= set(candidates):
+            self.federation.forget(sorted(names))
+        else:
+            self.refused(self.federation.forget, sorted(names))
+
+    @rule(data=st.data())
+    def forget_with_all_who_are_joining(self, data):
+        if self.federation.members:
+            name = data.draw(st.sampled_from(self.federation.members))
+            self.federation.forget([name, *self.federation.candidates])
 
     @rule()
     def admit(self):
@@ -160,7 +262,7 @@ class Histories(RuleBasedStateMachine):
         assert set(clients.held._numbers) <= there
 
 
-Histories.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None, derandomize=True)
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=14, deadline=None, derandomize=True)
 TestHistories = Histories.TestCase
 
 

@@ -232,9 +232,10 @@ def as_config(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return what clients are told in the form in which it is kept, or say what cannot be kept."""
     for name, value in config.items():
         each = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, (bool, int, float, str)) for one in each):
+        if not all(isinstance(one, (bool, int, float, str)) and one == one for one in each):
             raise BadPlan(f"config: {name!r} is no number, text or list of them, and cannot be kept in a plan.")
-    return tuple(sorted((str(name), value) for name, value in config.items()))
+    kept = {str(name): list(value) if isinstance(value, list) else value for name, value in config.items()}
+    return tuple(sorted(kept.items()))
 
 
 def array_types(arrays: Mapping[str, AnyArray]) -> list[ArrayType]:

@@ -100,6 +100,95 @@ def test_clients_get_the_config_and_number_of_the_round():
     assert party.configs == [{"lr": 0.5, "server-round": 1}] * 3 + [{"lr": 0.5, "server-round": 2}] * 3
 
 
+TOLD = {"lr": 0.5, "layers": [3, 4], "how": "fast", "deep": True}
+
+
+@pytest.mark.parametrize("again", ["by start", "by Flower's own loop", "by both"])
+def test_what_clients_are_told_is_fixed_by_the_first_start(again: str, store: Path):
+    party, strategy = Party(*THREE), strategy_of(store, rounds=4)
+    party.fault("bob", unheard, rounds=range(2, 5))
+    with pytest.raises(Unfinished):
+        strategy.start(party.grid, record(START), train_config=ConfigRecord(dict(TOLD)), timeout=0)
+    strategy.close()
+    party.mend()
+    party.come("dee")
+    strategy = ForgettingFedAvg(store)
+    for other in ({**TOLD, "lr": 0.25}, {"lr": 0.5}, {**TOLD, "more": 1}):
+        sent = party.grid.sent
+        with pytest.raises(BadPlan, match="train_config: clients were told something else"):
+            strategy.start(party.grid, train_config=ConfigRecord(other))
+        with pytest.raises(BadPlan, match="train_config"):
+            Strategy.start(strategy, party.grid, record(START), num_rounds=4, train_config=ConfigRecord(other))
+        assert party.grid.sent == sent
+    with pytest.raises(BadPlan, match="train_config"):
+        strategy.start(party.grid, train_config=ConfigRecord())
+    if again == "by Flower's own loop":  # which gives an empty one where none is given
+        Strategy.start(strategy, party.grid, record(START), num_rounds=4)
+    strategy.join(party.grid, "dee")
+    backwards = ConfigRecord(dict(reversed(TOLD.items())))
+    strategy.start(party.grid, train_config=backwards if again == "by both" else None)
+    assert strategy.finished
+    assert {name for name, _ in party.asked} == {*THREE, "dee"}
+    assert all(config == {**TOLD, "server-round": config["server-round"]} for config in party.configs)
+    strategy.close()
+
+
+def test_what_cannot_be_kept_is_not_told_and_is_refused_before_anything_is_done(store: Path):
+    party, strategy = Party(*THREE), strategy_of(store)
+    for start in (strategy.start, strategy.begin):
+        for wrong in (b"bytes", [b"bytes"], float("nan")):
+            with pytest.raises(BadPlan, match="config: 'x' is no number, text or list of them"):
+                start(party.grid, record(START), train_config=ConfigRecord({"x": wrong}))
+    assert not store.exists()
+    assert party.grid.sent == 0
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_federation_begins_with_those_who_are_named(stored: bool, store: Path):
+    party, strategy = Party(*THREE, "dee"), strategy_of(store if stored else None, min_clients=4)
+    party.connect("dee")  # one that does not matter
+    with pytest.raises(Unfinished, match="members: 2 are named: 1 clients are connected"):
+        strategy.begin(party.grid, record(START), members=["ann", "zoe"], timeout=0.05)
+    for wrong, error in ((["ann", "ann"], DuplicateId), (["ann", ""], BadRecords), (["ann", "dee"], DuplicateId)):
+        with pytest.raises(error):
+            strategy.begin(party.grid, record(START), members=wrong, timeout=0.05)
+    assert not store.exists()
+    names = (name for name in ("cy", "ann"))
+    strategy.begin(party.grid, record(START), members=names, train_config=ConfigRecord({"lr": 0.5}))
+    assert strategy.federation.members == ["ann", "cy"]
+    assert strategy.federation.plan.clients == 2
+    assert strategy.federation.made == len(party.asked) == 0
+    with pytest.raises(BadPlan, match="has begun already"):
+        strategy.begin(party.grid, record(START))
+    strategy.start(party.grid)
+    assert party.asked_since(0) == [(name, number) for name in ("ann", "cy") for number in (1, 2, 3)]
+    assert party.configs[-1] == {"lr": 0.5, "server-round": 3}
+    assert strategy.verify().ok
+    strategy.close()
+
+
+def test_a_federation_begins_with_one_who_is_named_or_with_all_who_are_connected():
+    party = Party(*THREE)
+    for members, wanted in (("bob", ["bob"]), (None, list(THREE))):
+        strategy = strategy_of()
+        strategy.begin(party.grid, record(START), members=members)
+        assert strategy.federation.members == wanted
+
+
+def test_members_who_are_named_are_waited_for():
+    party, strategy = Party("ann"), strategy_of()
+    look, more = party.grid.get_node_ids, iter(["dee", "bob", "cy"])
+
+    def later() -> list[int]:
+        found = look()
+        party.come(*[name for name in [next(more, None)] if name])
+        return found
+
+    party.grid.get_node_ids = later
+    strategy.begin(party.grid, record(START), members=["ann", "cy"], timeout=5)
+    assert strategy.federation.members == ["ann", "cy"]
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [(np.array([1, 2]), "'n' is of type int64"), (np.array([True]), "only floating"), (np.array([np.nan]), "NaN")],
@@ -630,19 +719,131 @@ def test_a_join_that_was_interrupted_is_finished_or_withdrawn(by: str, store: Pa
     strategy.close()
 
 
-def test_another_candidate_that_is_away_does_not_hold_up_a_join():
-    party, strategy = Party("ann", "bob"), strategy_of()
-    strategy.start(party.grid, record(START))
+def joining(*absent: str, store: Path | None = None, made: int = 3) -> tuple[Party, ForgettingFedAvg]:
+    """Two clients whose joining was interrupted; some of them are not connected any more."""
+    party, strategy = Party("ann", "bob"), strategy_of(store)
+    party.fault("bob", unheard, rounds=range(made + 1, 4))
+    if made < 3:
+        with pytest.raises(Unfinished, match="'bob'"):
+            strategy.start(party.grid, record(START), timeout=0)
+    else:
+        strategy.start(party.grid, record(START))
     party.come("cy", "dee")
-    party.fault("cy", unheard)
-    with pytest.raises(Unfinished):
-        strategy.join(party.grid, "cy", timeout=0)
-    strategy.join(party.grid, "dee", timeout=0)
-    assert strategy.federation.candidates == ["cy"]
-    party.go("cy")
-    strategy.start(party.grid, timeout=0)
-    assert strategy.federation.candidates == ["cy"]
+    party.fault("cy", unheard, rounds=range(2, 3))
+    with pytest.raises(Unfinished, match="'cy'"):
+        strategy.join(party.grid, ["cy", "dee"], timeout=0)
+    party.mend()
+    party.go(*absent)
+    return party, strategy
+
+
+def test_one_who_is_joining_holds_up_others_who_come_or_leave_but_no_rounds():
+    party, strategy = joining("cy")
+    party.come("zoe")
+    party.train["zoe"] = towards(0.0)
+    before = len(party.asked)
+    for action in (
+        lambda: strategy.join(party.grid, "zoe"),
+        lambda: strategy.join(party.grid, "dee"),
+        lambda: strategy.join(party.grid, ["zoe", "dee"]),
+        lambda: strategy.forget("ann"),
+        lambda: strategy.forget(["ann", "dee"]),
+    ):
+        with pytest.raises(Unfinished, match="joining, and requests are served one after the other"):
+            action()
+    assert len(party.asked) == before
+    assert (strategy.federation.members, strategy.federation.candidates) == (["ann", "bob"], ["cy", "dee"])
+    strategy.forget("cy")
+    strategy.join(party.grid, "dee")
+    strategy.join(party.grid, "zoe")
+    strategy.forget("ann")
+    strategy.start(party.grid)
+    assert strategy.federation.members == ["bob", "dee", "zoe"]
+    assert strategy.verify().ok
+
+
+@pytest.mark.parametrize("made", [2, 3])
+def test_start_only_warns_of_candidates_that_are_absent(made: int, caplog: pytest.LogCaptureFixture):
+    party, strategy = joining("cy", made=made)
+    before = len(party.asked)
+    strategy.start(party.grid, timeout=1)
+    assert "1 clients that were joining are not connected" in caplog.text
+    assert "cy" not in caplog.text
     assert strategy.finished
+    assert (strategy.federation.members, strategy.federation.candidates) == (["ann", "bob"], ["cy", "dee"])
+    assert "dee" not in {name for name, _ in party.asked_since(before)}  # nobody is let in without the other
+    party.come("cy")
+    strategy.start(party.grid)
+    assert strategy.federation.members == ["ann", "bob", "cy", "dee"]
+    assert strategy.verify().ok
+
+
+@pytest.mark.parametrize("absent", [("cy",), ("cy", "dee"), ("cy", "bob"), ("bob",)], ids=str)
+def test_candidates_that_are_absent_are_withdrawn_where_absent_members_leave(absent: tuple[str, ...], store: Path):
+    party, strategy = joining(*absent, store=store)
+    strategy.start(party.grid, absent="leave")
+    assert strategy.federation.members == sorted({"ann", "bob", "cy", "dee"} - set(absent))
+    assert strategy.federation.candidates == []
+    assert all(strategy.federation.was_forgotten(name) for name in absent)
+    assert strategy.verify().ok
+    if "cy" in absent:
+        party.come("cy")
+        strategy.join(party.grid, "cy", again=True)
+        assert "cy" in strategy.federation.members
+    strategy.close()
+
+
+def test_start_lets_candidates_in_before_it_makes_rounds():
+    party, strategy = joining(made=2)
+    before = len(party.asked)
+    result = strategy.start(party.grid)
+    asked = party.asked[before:]
+    assert asked[0] == ("cy", 2)
+    assert strategy.federation.members == ["ann", "bob", "cy", "dee"]
+    assert result.train_metrics_clientapp[3]["clients"] == 4
+    assert strategy.verify().ok
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_members_leave_with_all_who_are_joining(stored: bool, store: Path):
+    party, strategy = joining("cy", store=store if stored else None)
+    strategy.forget(["bob", "cy", "dee"])
+    before = len(party.asked)
+    strategy.start(party.grid)
+    assert {name for name, _ in party.asked_since(before)} <= {"ann"}
+    assert (strategy.federation.members, strategy.federation.candidates) == (["ann"], [])
+    assert strategy.verify().ok
+    strategy.close()
+
+
+def test_one_that_left_and_came_back_is_asked_though_its_old_answer_is_still_waited_for():
+    """And that answer is not taken, should it come after all."""
+    for seed in range(30):
+        party, strategy = Party(*THREE), strategy_of(rounds=2, rho=0.3, rng=np.random.default_rng(seed))
+        asked, silent, failed = threading.Event(), iter([unheard]), list[BaseException]()
+
+        def at_first(message: Message, ask, asked=asked, silent=silent):
+            replies = next(silent, fine)(message, ask)
+            asked.set()
+            return replies
+
+        party.fault("bob", at_first, rounds=range(2, 3))
+        thread = threading.Thread(target=run_caught, args=(failed, strategy, party))
+        thread.start()
+        assert asked.wait(10)
+        path = strategy.federation.tasks()[0].path
+        with strategy.federation.lock:
+            strategy.forget("bob")
+            strategy.join(party.grid, "bob")
+            kept = strategy.federation.tasks()[0].path is path
+        thread.join(5)  # and not 20
+        assert not thread.is_alive()
+        assert not failed
+        assert strategy.federation.members == list(THREE)
+        assert strategy.verify().ok
+        if kept:
+            return
+    pytest.fail("the path was never kept")
 
 
 def test_answers_of_newcomers_are_not_counted_as_those_of_members():
@@ -660,7 +861,21 @@ def test_answers_of_newcomers_are_not_counted_as_those_of_members():
     assert result.train_metrics_clientapp[3]["unfit"] == 0
 
 
-def test_candidates_are_cut_with_the_pass():
+def test_what_newcomers_answered_is_cut_with_the_pass():
+    for seed in range(100):
+        party, strategy = Party(*THREE), strategy_of(rng=np.random.default_rng(seed))
+        strategy.start(party.grid, record(START))
+        party.come("dee")
+        strategy.join(party.grid, "dee")
+        if strategy.federation.made == 1:
+            break
+    before = len(party.asked)
+    strategy.start(party.grid)
+    assert party.asked_since(before) == [(name, number) for name in (*THREE, "dee") for number in (2, 3)]
+    assert strategy.verify().ok
+
+
+def test_what_those_who_were_joining_answered_is_no_use_after_they_left_with_a_member():
     for seed in range(100):
         party, strategy = Party(*THREE), strategy_of(rng=np.random.default_rng(seed))
         strategy.start(party.grid, record(START))
@@ -668,11 +883,12 @@ def test_candidates_are_cut_with_the_pass():
         party.fault("dee", unheard, rounds=range(1, 2))
         with pytest.raises(Unfinished):
             strategy.join(party.grid, "dee", timeout=0)
-        strategy.forget("bob")
+        strategy.forget(["bob", "dee"])
         if strategy.federation.made == 1:
             break
     party.mend()
     before = len(party.asked)
+    strategy.join(party.grid, "dee")
     strategy.start(party.grid)
     asked = party.asked_since(before)
     assert ("dee", 1) in asked

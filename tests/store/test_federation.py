@@ -63,24 +63,34 @@ def path(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    """Three rounds of four are made, one client has left, one is a candidate, and one has answered for the fourth."""
-    path = tmp_path_factory.mktemp("template") / "federation"
+def templates(tmp_path_factory):
+    """A pass under way, and the same with one who is joining."""
+    folder = tmp_path_factory.mktemp("templates")
+    (folder / "settled").mkdir()
+    path = folder / "settled" / "federation"
     with pytest.MonkeyPatch.context() as patches:
         draw(patches, 200)
         with new(path) as federation:
             make_rounds(federation, 2)
             federation.forget(DORA)
             make_rounds(federation, 3)
+            answer(federation, federation.tasks()[:1])
+        with federated.open(copied(path, folder / "joining")) as federation:
             federation.invite(EVE)
             answer(federation, federation.tasks_of_candidates()[:2])
-            answer(federation, federation.tasks()[:1])
-    return path
+    return folder
 
 
 @pytest.fixture
-def under_way(template, tmp_path):
-    return copied(template, tmp_path)
+def settled(templates, tmp_path):
+    """Three rounds of four are made, one client has left, and one has answered for the fourth."""
+    return copied(templates / "settled" / "federation", tmp_path)
+
+
+@pytest.fixture
+def under_way(templates, tmp_path):
+    """The same, and one is a candidate, who has answered for two rounds."""
+    return copied(templates / "joining" / "federation", tmp_path)
 
 
 # --- the same as in memory ------------------------------------------------------------------------------
@@ -96,12 +106,17 @@ HISTORY = [
     lambda federation: federation.invite([EVE, FINN]),
     lambda federation: answer(federation, some(federation.tasks_of_candidates())),
     lambda federation: answer(federation, some(federation.tasks())),
-    lambda federation: federation.forget(ANN),
     lambda federation: make_rounds(federation, 3),
+    lambda federation: federation.forget(FINN),
     lambda federation: answer(federation, federation.tasks_of_candidates()),
     lambda federation: federation.admit(EVE),
+    lambda federation: make_rounds(federation, 3),
+    lambda federation: answer(federation, some(federation.tasks())),
+    lambda federation: federation.forget(ANN),
     lambda federation: make_rounds(federation),
-    lambda federation: federation.forget([BOB, FINN]),
+    lambda federation: federation.invite([ANN, FINN]),
+    lambda federation: answer(federation, some(federation.tasks_of_candidates())),
+    lambda federation: federation.forget([BOB, FINN, ANN]),
     lambda federation: make_rounds(federation),
     lambda federation: federation.forget(CECIL),
     lambda federation: make_rounds(federation),
@@ -177,11 +192,37 @@ def test_names_that_are_none_are_refused(name, path):
 def test_answers_to_what_nobody_asked_are_ignored(under_way):
     with federated.open(under_way) as federation:
         before, task = whole(federation), federation.tasks()[0]
+        slots = {client.name: client.slot for client in before["members"] + before["candidates"]}
         for client, step in [(EVE, 3), (EVE, 2**21), (EVE, -1), (ANN, 2**21), (BOB, 2), ("nobody", 3)]:
-            assert answer(federation, [Task(client, step, task.model, task.path, task.slot)]).ignored == (client,)
+            asked = Task(client, step, task.model, task.path, slots.get(client, task.slot))
+            assert answer(federation, [asked]).ignored == (client,)
+        for wrong in ({*slots.values()} - {task.slot}) | {task.slot + 1}:
+            assert answer(federation, [task._replace(slot=wrong)]).ignored == (task.client,)
         assert whole(federation) == before
         make_rounds(federation)
-        assert answer(federation, [Task(BOB, federation.made, task.model, task.path, task.slot)]).ignored == (BOB,)
+        last = Task(BOB, federation.made, task.model, task.path, slots[BOB])
+        assert answer(federation, [last]).ignored == (BOB,)
+
+
+def test_an_answer_that_a_client_computed_before_it_left_is_not_taken_when_it_has_come_back(path, monkeypatch):
+    draw(monkeypatch, 300)
+    with new(path, rho=0.01) as federation:
+        make_rounds(federation, 2)
+        late = [task for task in federation.tasks() if task.client == BOB]
+        assert federation.forget(BOB).kept
+        let_in(federation, [BOB])
+        assert federation.tasks()[0].path is late[0].path
+        assert answer(federation, late).ignored == (BOB,)
+        assert BOB in [task.client for task in federation.tasks()]
+
+
+def test_what_clients_are_told_is_kept_with_the_plan(path):
+    config = {"rate": 0.1, "rates": [1, 2.5], "words": ["a", "ü"], "deep": True, "none": []}
+    with new(path, config=config) as federation:
+        plan = federation.plan
+    with federated.open(path) as federation:
+        assert federation.plan == plan
+        assert dict(federation.plan.config) == config
 
 
 # --- gone -----------------------------------------------------------------------------------------------
@@ -304,13 +345,16 @@ def test_receipts_name_who_left_and_are_signed(path, tmp_path):
         assert federation.verify_receipts(public).signed == 2
         assert check_receipts(json.loads(json.dumps(exported)), public_key=public).ok
     with federated.open(path) as federation:
-        for ask in (lambda: federation.forget(BOB), lambda: let_in(federation, [FINN])):
+        for ask in (
+            lambda: federation.forget(BOB), lambda: let_in(federation, [FINN]), lambda: federation.forget(FINN)
+        ):  # fmt: skip
             with pytest.raises(BadPlan, match="sign_with: the receipts of this store are signed"):
                 ask()
         assert federation._pending is None
         assert federation.members == [BOB, CECIL, DORA]
+        assert federation.candidates == [FINN]
     with federated.open(path, sign_with=False) as federation:
-        federation.forget(BOB)
+        federation.forget([BOB, FINN])
         assert federation.verify_receipts().ok
         assert federation.verify_receipts(public).unsigned == 1
 
@@ -355,12 +399,17 @@ def dying_at(point, error=Died):
 
 
 ASKED = {
-    "receive": lambda federation: answer(federation, federation.tasks()),
+    "receive": lambda federation: answer(federation, federation.tasks() + federation.tasks_of_candidates()),
     "advance": lambda federation: federation.advance(),
-    "invite": lambda federation: federation.invite(FINN),
+    "invite": lambda federation: federation.invite([EVE, FINN]),
+    "leave": lambda federation: federation.forget(ANN),
+    "withdraw": lambda federation: federation.forget(EVE),
     "forget": lambda federation: federation.forget([ANN, EVE]),
     "admit": lambda federation: federation.admit(EVE),
 }
+ALONE = ("invite", "leave")
+"""What is asked while nobody is joining."""
+REQUESTS = ("leave", "withdraw", "forget", "admit")
 
 
 def ready(federation, ask):
@@ -375,10 +424,12 @@ def ready(federation, ask):
 @pytest.mark.parametrize("ask", ASKED)
 @pytest.mark.parametrize("method", ["put", "drop", "put_text", "begin", "commit", "truncate_log"])
 def test_interrupted_whenever_it_may_be_the_same_process_goes_on_from_what_the_file_has(
-    method, ask, error, under_way, monkeypatch
+    method, ask, error, settled, templates, monkeypatch
 ):
     """At each call of a method of the file in turn, before it or after it."""
-    work = getattr(StoreFile, method)
+    work, under_way = getattr(StoreFile, method), settled
+    if ask not in ALONE:
+        under_way = copied(templates / "joining" / "federation", settled.parent)
     for number in range(100):
         for late in (False, True) if method in ("commit", "truncate_log") else (False,):
             path = copied(under_way, under_way.parent / "copy")
@@ -405,8 +456,8 @@ def test_interrupted_whenever_it_may_be_the_same_process_goes_on_from_what_the_f
                 shown = federation.made, federation._seed_of_round
                 assert federation.verify().ok
                 now = whole(federation)
-                done = now["requests"] != before["requests"] if ask in ("forget", "admit") else now != before
-                assert shown == (federation.made, federation._seed_of_round) or (done and ask in ("forget", "admit"))
+                done = now["requests"] != before["requests"] if ask in REQUESTS else now != before
+                assert shown == (federation.made, federation._seed_of_round) or (done and ask in REQUESTS)
                 assert beside(path, "-wal").stat().st_size == 0 or not done or ask in ("receive", "invite")
             with federated.open(path) as federation:
                 assert whole(federation) == now
@@ -415,14 +466,14 @@ def test_interrupted_whenever_it_may_be_the_same_process_goes_on_from_what_the_f
                     ASKED[ask](federation)
                 assert federation.verify().ok
                 assert federation.verify_receipts().ok
-                assert whole(federation)["requests"][1] == before["requests"][1] + (ask in ("forget", "admit"))
+                assert whole(federation)["requests"][1] == before["requests"][1] + (ask in REQUESTS)
                 make_rounds(federation)
                 assert federation.verify().ok
 
 
-def test_a_request_that_was_recorded_is_done_by_the_next_call_in_the_same_process(under_way):
+def test_a_request_that_was_recorded_is_done_by_the_next_call_in_the_same_process(settled):
     """Also if it was interrupted before the federation in memory knew of it."""
-    with federated.open(under_way) as federation:
+    with federated.open(settled) as federation:
         for name, point in ((ANN, durable.RECORDED), (BOB, durable.WRITTEN), (CECIL, durable.COMMITTED)):
             failpoints.hook = dying_at(point, KeyboardInterrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -430,7 +481,7 @@ def test_a_request_that_was_recorded_is_done_by_the_next_call_in_the_same_proces
             failpoints.hook = None
             federation.tasks()
             assert name not in federation.members
-            assert beside(under_way, "-wal").stat().st_size == 0
+            assert beside(settled, "-wal").stat().st_size == 0
         assert len(federation.export_receipts()["receipts"]) == 4
 
 
@@ -687,8 +738,8 @@ def test_a_process_that_is_killed_lets_go_of_the_federation(under_way):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_a_process_that_is_forked_cannot_use_it_and_does_no_harm(under_way):
-    with federated.open(under_way) as federation:
+def test_a_process_that_is_forked_cannot_use_it_and_does_no_harm(settled):
+    with federated.open(settled) as federation:
 
         def use():
             for ask in (federation.tasks, federation.verify, federation.advance, lambda: federation.forget(ANN)):
@@ -696,12 +747,12 @@ def test_a_process_that_is_forked_cannot_use_it_and_does_no_harm(under_way):
                     ask()
             federation.close()
             with pytest.raises(StoreError):
-                federated.open(under_way, wait=0)
+                federated.open(settled, wait=0)
 
         assert ended(in_another_process(use)) == 0
         federation.forget(ANN)
         with pytest.raises(BusyStore):
-            federated.open(under_way, wait=0)
+            federated.open(settled, wait=0)
 
 
 def test_one_that_was_closed_moved_or_dropped(under_way, tmp_path):
@@ -732,15 +783,15 @@ def test_a_file_that_may_not_be_written_to(under_way, monkeypatch):
     federated.open(under_way).close()
 
 
-def test_a_full_disk(under_way):
+def test_a_full_disk(settled):
     """SQLite says so, when it may have no more pages."""
-    with federated.open(under_way) as federation:
+    with federated.open(settled) as federation:
         before = whole(federation)
         pages = federation._file._pragma("page_count") + 1
         federation._file._connection.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(FullStore):
             federation.invite([f"client {number}" for number in range(50)])
-        assert federation.candidates == [EVE]
+        assert federation.candidates == []
         with pytest.raises(FullStore):
             answer(federation, federation.tasks())
         assert federation.verify().ok
@@ -820,12 +871,12 @@ def whole_but_held(federation):
     return federation.tasks()[0][:2], federation.members, federation._pending, federation._state
 
 
-def test_contributions_that_changed_places_are_found(under_way):
-    with federated.open(under_way) as federation:
+def test_contributions_that_changed_places_are_found(settled):
+    with federated.open(settled) as federation:
         slots = {name: federation.clients.members[name].slot for name in (ANN, BOB)}
         sealed = sealed_of(federation)
     for one, other in (((ANN, 0), (BOB, 0)), ((ANN, 0), (ANN, 1))):
-        path = copied(under_way, under_way.parent / "copy")
+        path = copied(settled, settled.parent / "copy")
         for (name, step), blob in ((one, sealed[other]), (other, sealed[one])):
             rewritten(path, "blocks", slots[name] << durable.ROUND_BITS | step, blob)
         with federated.open(path) as federation:
@@ -835,6 +886,34 @@ def test_contributions_that_changed_places_are_found(under_way):
                 federation.forget(ANN)
             assert whole_but_held(federation) == before  # nothing was recorded that cannot be done
             federation.forget(CECIL)
+
+
+def test_contributions_that_are_missing_are_found_and_nothing_is_recorded_that_cannot_be_done(settled):
+    with federated.open(settled) as federation:
+        slot = federation.clients.members[ANN].slot
+    rewritten(settled, "blocks", slot << durable.ROUND_BITS | 1, None)
+    for _ in range(2):
+        with federated.open(settled) as federation:
+            assert "is missing" in federation.verify().problems[0]
+            before = whole_but_held(federation)
+            with pytest.raises(CorruptStore):
+                federation.forget(ANN)
+            assert whole_but_held(federation) == before
+    with federated.open(settled) as federation:
+        federation.forget(CECIL)
+
+
+def test_sums_that_were_altered_are_found_though_nobody_is_left(path):
+    with new(path, [ANN]) as federation:
+        make_rounds(federation)
+        federation.forget(ANN)
+        make_rounds(federation)
+        assert federation.verify().ok
+        number, content = next(iter(federation._file.all("sums")))
+        altered = np.frombuffer(bytes(content), "<f8") + federation.plan.query.unit
+    rewritten(path, "sums", number, altered.tobytes())
+    with federated.open(path) as federation:
+        assert "sums: row 0" in federation.verify().problems[0]
 
 
 def test_what_is_sealed_is_bound_to_its_store_and_number():
@@ -972,7 +1051,7 @@ def test_a_backup_has_neither_the_seal_nor_the_seed_of_the_next_round(under_way,
     with federated.open(under_way) as federation:
         federation.backup(backup)
         seed, before = federation._seed_of_round, whole(federation)
-        federation.forget(ANN)
+        federation.forget([ANN, EVE])
         with pytest.raises(StoreError, match="already there"):
             federation.backup(backup)
     assert sorted(file.name for file in tmp_path.glob("backup*")) == ["backup", "backup-key"]
@@ -984,7 +1063,8 @@ def test_a_backup_has_neither_the_seal_nor_the_seed_of_the_next_round(under_way,
         assert {**whole(federation), "seed": seed} == before
         assert federation._seed_of_round != seed
         assert ANN in federation.members  # and must be forgotten again
-        federation.forget(ANN)
+        assert federation.candidates == [EVE]
+        federation.forget([ANN, EVE])
         make_rounds(federation)
         assert federation.verify().ok
         assert federation.verify_receipts().ok

@@ -49,21 +49,27 @@ HERE, THERE = 10**6, 10**9
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory):
-    """A pass under way, with some answers to its next round; one that waits for no answer; one that is finished."""
+    """A pass under way, with some answers to its next round; two are joining; it waits for no member; all are ready."""
     folder = tmp_path_factory.mktemp("bases")
-    for name, made in (("under-way", 3), ("answered", 3), ("finished", 4)):
-        with pytest.MonkeyPatch.context() as patches:
-            draw(patches, 200)
-            federation = new(folder / name)
+    (folder / "settled").mkdir()
+
+    def goes_on(before, name):
+        return federated.open(copied(folder / before / "federation", folder / name))
+
+    with pytest.MonkeyPatch.context() as patches:
+        draw(patches, 200)
+        with new(folder / "settled" / "federation") as federation:
             make_rounds(federation, 3)
+            answer(federation, federation.tasks()[:2])
+        with goes_on("settled", "joining") as federation:
             federation.invite([EVE, FINN])
             answer(federation, [task for task in federation.tasks_of_candidates() if task.client == EVE])
             answer(federation, federation.tasks_of_candidates()[:2])
-            answer(federation, federation.tasks()[: 2 if name == "under-way" else 4])
-            if made == 4:
-                federation.advance()
-                answer(federation, [task for task in federation.tasks_of_candidates() if task.client == EVE])
-            federation.close()
+        with goes_on("joining", "answered") as federation:
+            answer(federation, federation.tasks())
+        with goes_on("answered", "ready") as federation:
+            federation.advance()
+            answer(federation, federation.tasks_of_candidates())
     return folder
 
 
@@ -75,20 +81,29 @@ class Work(NamedTuple):
     cuts: bool | None = None
     """Whether the pass is to be cut off."""
 
+    def path(self, bases):
+        return bases / self.base / "federation"
+
 
 def receive(federation):
     answer(federation, [*federation.tasks(), *federation.tasks_of_candidates()])
 
 
 WORKS = {
-    "receive": Work("under-way", receive),
+    "receive": Work("joining", receive),
     "advance": Work("answered", lambda federation: federation.advance()),
-    "invite": Work("under-way", lambda federation: federation.invite(["gus", "hal"])),
-    "admit, kept": Work("finished", lambda federation: federation.admit(EVE), cuts=False),
-    "admit, cut": Work("finished", lambda federation: federation.admit(EVE), cuts=True),
-    "forget, kept": Work("answered", lambda federation: federation.forget(ANN), cuts=False),
-    "forget, cut": Work("answered", lambda federation: federation.forget(ANN), cuts=True),
-    "forget several, cut": Work("finished", lambda federation: federation.forget([ANN, EVE, DORA]), cuts=True),
+    "invite": Work("settled", lambda federation: federation.invite([EVE, FINN])),
+    "withdraw": Work("joining", lambda federation: federation.forget(FINN), cuts=False),
+    "admit, kept": Work("ready", lambda federation: federation.admit([EVE, FINN]), cuts=False),
+    "admit, cut": Work("ready", lambda federation: federation.admit([EVE, FINN]), cuts=True),
+    "forget, kept": Work("settled", lambda federation: federation.forget(ANN), cuts=False),
+    "forget, cut": Work("settled", lambda federation: federation.forget(ANN), cuts=True),
+    "forget all who join too, kept": Work(
+        "joining", lambda federation: federation.forget([EVE, ANN, FINN]), cuts=False
+    ),
+    "forget all who join too, cut": Work(
+        "ready", lambda federation: federation.forget([ANN, EVE, DORA, FINN]), cuts=True
+    ),
 }
 
 
@@ -208,7 +223,7 @@ def check_death(path, folder, work, told, number, monkeypatch):
         with federated.open(path) as federation:
             work.ask(federation)
             if work.cuts is None:  # no coins but those that lay there
-                same = ("sums", "answers", "iterates", "held") if "gus" not in federation.candidates else ("sums",)
+                same = ("sums", "answers", "iterates", "held")
                 assert [whole(federation)[name] for name in same] == [told.after[name] for name in same]
     return True
 
@@ -218,10 +233,10 @@ def test_whenever_a_process_dies_all_or_nothing_is_done_and_with_the_coins_that_
     name, bases, tmp_path, monkeypatch
 ):
     work = WORKS[name]
-    told = undisturbed(bases / work.base, tmp_path, work, monkeypatch)
+    told = undisturbed(work.path(bases), tmp_path, work, monkeypatch)
     assert told.before != told.after
     number = 0
-    while check_death(bases / work.base, tmp_path, work, told, number, monkeypatch):
+    while check_death(work.path(bases), tmp_path, work, told, number, monkeypatch):
         number += 1
     assert number == len(told.points)
     if work.cuts is not None:
@@ -231,7 +246,7 @@ def test_whenever_a_process_dies_all_or_nothing_is_done_and_with_the_coins_that_
 def test_every_named_point_is_reached(bases, tmp_path, monkeypatch):
     reached = set()
     for work in WORKS.values():
-        with federated.open(copied(bases / work.base, tmp_path)) as federation:
+        with federated.open(copied(work.path(bases), tmp_path)) as federation:
             failpoints.hook = reached.add
             work.ask(federation)
             failpoints.hook = None
@@ -242,11 +257,11 @@ def test_the_mistake_of_tossing_the_coins_of_a_request_again_is_caught(bases, tm
     """Not every time: other coins may say the same."""
     read, other = durable._pending_from, map(seed_of, count())
     work, caught = WORKS["forget, cut"], 0
-    told = undisturbed(bases / work.base, tmp_path, work, monkeypatch)
+    told = undisturbed(work.path(bases), tmp_path, work, monkeypatch)
     monkeypatch.setattr(durable, "_pending_from", lambda content: read(content)._replace(seed=next(other)))
     for _ in range(10):
         try:
-            check_death(bases / work.base, tmp_path, work, told, told.points.index(durable.RECORDED), monkeypatch)
+            check_death(work.path(bases), tmp_path, work, told, told.points.index(durable.RECORDED), monkeypatch)
         except AssertionError:
             caught += 1
     assert caught > 3
@@ -260,10 +275,10 @@ def test_the_mistake_of_drawing_the_noise_of_a_round_again_is_caught(bases, tmp_
         federation._seed_of_round = durable.randbits(128)
 
     work = WORKS["advance"]
-    told = undisturbed(bases / work.base, tmp_path, work, monkeypatch)
+    told = undisturbed(work.path(bases), tmp_path, work, monkeypatch)
     monkeypatch.setattr(federated.StoredFederation, "_read", redrawing)
     with pytest.raises(AssertionError):
-        check_death(bases / work.base, tmp_path, work, told, told.points.index(durable.ROUND_WRITTEN), monkeypatch)
+        check_death(work.path(bases), tmp_path, work, told, told.points.index(durable.ROUND_WRITTEN), monkeypatch)
 
 
 @pytest.mark.parametrize("dies", range(20))

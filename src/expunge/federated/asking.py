@@ -73,9 +73,9 @@ class Inquiry:
             found.append((message_to(node, MessageType.TRAIN, content, late, str(number)), Asked(task, model)))
         return found
 
-    def take(self, sent: Sent, replies: Iterable[Message], received: list[Received]) -> dict[tuple[str, int], str]:
+    def take(self, sent: Sent, replies: Iterable[Message], received: list[Received]) -> dict[tuple[int, int], str]:
         """Take the answers among some replies; errors are no answers. Return what is wrong with others."""
-        answers, wrong = list[tuple[Task, Array]](), dict[tuple[str, int], str]()
+        answers, wrong = list[tuple[Task, Array]](), dict[tuple[int, int], str]()
         for reply, asked in answers_to(sent, replies):
             if reply.has_error():
                 continue
@@ -124,8 +124,8 @@ class _Asking:
         self.late = time.monotonic() + timeout
         self.mail = Mail(grid)
         self.sent: list[tuple[Message, Asked]] = []
-        self.asked: set[tuple[str, int]] = set()
-        self.wrong: dict[tuple[str, int], str] = {}
+        self.asked: set[tuple[int, int]] = set()
+        self.wrong: dict[tuple[int, int], str] = {}
         self._again, self._pause = 0.0, AGAIN
 
     def due(self, tasks: list[Task]) -> list[Task]:
@@ -157,8 +157,8 @@ def refuse(wrong: Iterable[str]) -> None:
         raise BadRecords(f"{first} What others answered is kept; repair the client and start again.")
 
 
-def _key(task: Task) -> tuple[str, int]:
-    return task.client, task.step
+def _key(task: Task) -> tuple[int, int]:
+    return task.slot, task.step
 
 
 def _who_waits(tasks: list[Task]) -> str:

@@ -257,9 +257,9 @@ class StoredFederation(Federation):
         clients = self.clients
         for name in names:
             client = clients.members.get(name) or clients.candidates[name]
-            steps = [
-                step for step in clients.rounds_of(client, range(self.made)) if clients.held.has(client.slot, step)
-            ]
+            steps = clients.rounds_of(client, range(self.made))
+            if name in clients.candidates:
+                steps = [step for step in steps if clients.held.has(client.slot, step)]
             if steps:
                 clients.held.history(client.slot, steps)
 

@@ -189,8 +189,9 @@ class Federation:
         for task, update in answers:
             if np.shape(update) != (self.plan.parameters,) or np.asarray(update).dtype.kind not in "fiu":
                 raise BadRecords(
-                    f"client {task.client!r} answered {np.shape(update)} numbers in round {task.step}, the model has "
-                    f"{self.plan.parameters}. Of all answers none was taken; repair the client and ask again."
+                    f"client {task.client!r} answered {np.asarray(update).dtype} of shape {np.shape(update)} in round "
+                    f"{task.step}, the model has {self.plan.parameters} real numbers. Of all answers none was taken; "
+                    "repair the client and ask again."
                 )
         with self._exclusive():
             wanted: dict[int, list[tuple[Client, Array]]] = {}
@@ -245,7 +246,7 @@ class Federation:
         are ready, their order would depend on how earlier ones went, which is a bias.
         """
         with self._exclusive():
-            wanted = _names(names)
+            wanted = as_names(names)
             for name in wanted:
                 if name in self.clients.members:
                     raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
@@ -281,7 +282,7 @@ class Federation:
         (Their names are asked for so that nobody is admitted by mistake.)
         """
         with self._exclusive():
-            entering = [self._candidate(name) for name in _names(names)]
+            entering = [self._candidate(name) for name in as_names(names)]
             self._refuse_while_joining([client.name for client in entering])
             for client in entering:
                 lacking = [step for step in range(self.made) if self.clients.missing([client], step)]
@@ -305,7 +306,7 @@ class Federation:
                     f"join: {self.made} rounds have been made; invite the clients, ask them what they would have "
                     "contributed (tasks_of_candidates), and admit them."
                 )
-            wanted = _names(names)
+            wanted = as_names(names)
             self.invite(wanted)
             return self.admit(wanted)
 
@@ -316,7 +317,7 @@ class Federation:
         gone on with: then `finished` is False. How it went depends on who left: tell nobody.
         """
         with self._exclusive():
-            leaving = _names(names)
+            leaving = as_names(names)
             for name in leaving:
                 if name not in self.clients.members and name not in self.clients.candidates:
                     raise UnknownId(f"client {name!r} does not take part; it may have left already.")
@@ -408,7 +409,8 @@ class Federation:
         """Note that a request was done."""
 
 
-def _names(names: str | Iterable[str]) -> list[str]:
+def as_names(names: str | Iterable[str]) -> list[str]:
+    """Return the names of clients as a list, or say what is wrong with them."""
     found = [names] if isinstance(names, str) else list(names)
     for name in found:
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:

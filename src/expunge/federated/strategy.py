@@ -23,7 +23,7 @@ from expunge.engine import Outcome, Verification
 from expunge.errors import BadPlan, DuplicateId, Unfinished, UnknownId
 from expunge.federated.asking import AGAIN, ROLL_CALL, Inquiry, Sent, call_roll, refuse
 from expunge.federated.durable import StoredFederation, create, open
-from expunge.federated.federation import Federation, Received
+from expunge.federated.federation import Federation, Received, as_names
 from expunge.federated.messages import Roll, as_arrays, as_record
 from expunge.planning import check_one_of, check_positive
 
@@ -168,7 +168,7 @@ class ForgettingFedAvg(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         *,
-        members: Iterable[str] | None = None,
+        members: str | Iterable[str] | None = None,
         train_config: ConfigRecord | None = None,
         timeout: float = LONG,
     ) -> None:
@@ -176,8 +176,8 @@ class ForgettingFedAvg(Strategy):
         if self._federation is not None:
             raise BadPlan("begin: the federation has begun already; let others join, and start() it.")
         given, late = as_arrays(initial_arrays), time.monotonic() + timeout
-        types = array_types(given)
-        wanted = None if members is None else sorted(members)
+        types, config = array_types(given), dict(as_config(train_config or {}))
+        wanted = None if members is None else as_names(members)
         while True:
             call_roll(self._roll, grid, late, anew=False, matter=wanted)
             names = [name for name in sorted(self._roll.nodes) if wanted is None or name in wanted]
@@ -188,7 +188,7 @@ class ForgettingFedAvg(Strategy):
                 what = f"min_clients={self._min_clients}" if wanted is None else f"members: {enough} are named"
                 raise Unfinished(f"{what}: {len(names)} clients are connected. Start more, and start again.")
             time.sleep(min(AGAIN, max(late - time.monotonic(), 0.0)))
-        plan = plan_federation(types, clients=len(names), config=train_config, **self._chosen)  # type: ignore[arg-type]
+        plan = plan_federation(types, clients=len(names), config=config, **self._chosen)  # type: ignore[arg-type]
         start = plan.vector_of(given)
         if self._store is None:
             self._federation = Federation(plan, start, self._rng or np.random.default_rng())
@@ -230,7 +230,8 @@ class ForgettingFedAvg(Strategy):
         late = time.monotonic() + LONG
         if self._federation is None:
             self.begin(grid, arrays, train_config=config, timeout=LONG)
-        self._check_config(config)
+        if config:  # Flower's loop gives an empty one where none was given
+            self._check_config(config)
         federation, self._asking = self.federation, None
         if server_round <= federation.made:
             return []
