@@ -33,7 +33,7 @@ from expunge.store import failpoints
 from expunge.store.codec import UNREADABLE
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
 from expunge.store.keys import as_signer, fingerprint, load_key
-from expunge.store.maintenance import rewrite
+from expunge.store.maintenance import rewrite, write_copy
 from expunge.store.receipts import (
     Receipt,
     ReceiptsCheck,
@@ -44,7 +44,7 @@ from expunge.store.receipts import (
     find,
     genesis,
 )  # fmt: skip
-from expunge.store.saving import as_path, check_new, copy_key, new_store, page_for, remove, rename
+from expunge.store.saving import as_path, check_new, new_store, page_for, remove
 from expunge.store.state import (
     DESCRIPTION,
     KNOWN,
@@ -355,18 +355,8 @@ class StoredFederation(Federation):
         """
         where = as_path(to)
         check_new(where)
-        new = beside(where, "-new")
         with self._exclusive():
-            try:
-                remove(new)
-                self._file.copy_to(new)
-                _reseed(new)
-                failpoints.reach("backup: copied")
-                copy_key(beside(self.path, "-key"), beside(where, "-key"))
-                rename(new, where)
-                failpoints.reach("backup: renamed")
-            finally:
-                remove(new)
+            write_copy(self._file, where, _reseed)
 
     # --- receipts ---
 

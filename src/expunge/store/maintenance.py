@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -70,19 +70,28 @@ def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = No
     """
     path, to = as_path(path), as_path(to)
     check_new(to)
-    new = beside(to, "-new")
     keeper = DurableKeeper(path, loss=loss, wait=wait)
     try:
         with keeper.lock:
             keeper.catch_up(lambda: None)  # a copy has no request that waits, nor its coins
-            remove(new)
-            keeper.file.copy_to(new)
-            failpoints.reach("backup: copied")
-            copy_key(beside(path, "-key"), beside(to, "-key"))
-            rename(new, to)
-            failpoints.reach("backup: renamed")
+            write_copy(keeper.file, to)
     finally:
         keeper.close()
+
+
+def write_copy(file: StoreFile, to: Path, prepare: Callable[[Path], None] | None = None) -> None:
+    """Write a copy of a store, and of its key, to a new path, which it gets when it is whole and prepared."""
+    new = beside(to, "-new")
+    try:
+        remove(new)
+        file.copy_to(new)
+        if prepare is not None:
+            prepare(new)
+        failpoints.reach("backup: copied")
+        copy_key(beside(file.path, "-key"), beside(to, "-key"))
+        rename(new, to)
+        failpoints.reach("backup: renamed")
+    finally:
         remove(new)
 
 
