@@ -71,7 +71,7 @@ def run_all(run_one: Callable[[Job], Result], jobs: list[Job], title: str, optio
     order = [job[:2] for job in jobs]
     jobs = [job for job in jobs if options.only in f"{job[0]}: {job[1]}" and job[:2] not in done]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    with Progress() as progress, multiprocessing.Pool(options.workers) as pool:
+    with Progress() as progress, multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         task = progress.add_task(title, total=len(jobs))
         for result in pool.imap_unordered(run_one, jobs):
             results.append({**result, "commit": commit})
