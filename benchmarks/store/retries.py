@@ -5,8 +5,8 @@
 Models are fitted, saved, opened, changed and, after every death, opened again; then everything that they keep and
 publish is compared with fresh fits on the records left, by two-sample tests. The level of a pass is 0.01, shared among
 all problems. Three mistakes (new coins on retry, a new place on retry, a fresh fit when a replay was interrupted) must
-be caught with p < 1e-6. About twelve minutes on two cores. Writes out/retries_exactness.json; exits with 1 if anything is
-not as it should be. crash.py has real kills.
+be caught with p < 1e-6. About twelve minutes on two cores. Writes out/retries_exactness.json; exits with 1 if anything
+is not as it should be. crash.py has real kills.
 """
 
 from __future__ import annotations
