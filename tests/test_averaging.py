@@ -195,3 +195,34 @@ def test_a_count_below_one_is_taken_for_one(count):
 def test_a_mean_longer_than_the_clip_is_shortened_to_it():
     assert step(30.0, -40.0, 0.5) == pytest.approx([0.6, -0.8])
     assert step(30.0, -40.0, 0.5, clip=5.0) == pytest.approx([3.0, -4.0])
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [("w", (3,), "<i4")], [("w", (3,), "nonsense")], [("w", 3, "<f4")], [("w", (-1,), "<f4")], ["w"],
+        [(1, (3,), "<f4")], [("w", (3,), "<f4"), ("w", (2,), "<f4")], [("w", (3,), "O")],
+    ],
+)  # fmt: skip
+def test_arrays_that_cannot_be_averaged_are_refused(arrays):
+    with pytest.raises(BadPlan, match="arrays: "):
+        plan_federation(arrays, clients=3, rounds=2, clip=1.0)
+
+
+def test_types_of_arrays_are_kept_as_text():
+    plan = plan_federation([("w", [3], np.float32)], clients=3, rounds=2, clip=1.0)
+    assert plan.arrays == (("w", (3,), "<f4"),)
+
+
+@pytest.mark.parametrize("clients", [-5, 2.5, "3", True])
+def test_the_number_of_clients_is_a_whole_number(clients):
+    with pytest.raises(BadPlan, match="clients="):
+        plan_federation([ArrayType("w", (3,), "<f4")], clients=clients, rounds=2, clip=1.0)
+
+
+def test_what_noise_will_cost_can_be_told_before():
+    given = {"clients": 64, "rounds": 2, "clip": 1.0}
+    arrays = [ArrayType("w", (16,), "<f4")]
+    assert plan_federation(arrays, rho=0.5, **given).worth == pytest.approx(0.5 * 64 / 4)
+    assert plan_federation(arrays, rho=0.5, rate=0.5, **given).worth == pytest.approx(0.25 * 64 / 4)
+    assert plan_federation(arrays, rho=1.0, **given).worth == np.inf

@@ -28,6 +28,7 @@ from expunge.errors import (
     ReadOnlyStore,
     StoreError,
     Unfinished,
+    UnknownId,
 )  # fmt: skip
 from expunge.federated import Federation, Task, durable
 from expunge.federated.sealing import Seal
@@ -1100,3 +1101,29 @@ def test_a_model_of_several_pages_a_client(path):
         federation.forget([ANN, BOB])
         assert expunge.store.scan(path, [blob for (name, _), blob in sealed.items() if name in (ANN, BOB)]) == []
         assert federation.verify().ok
+
+
+# --- serving the model ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("selector", ["last", "tail"])
+def test_the_model_is_read_without_seal_and_lock(path, selector):
+    with new(path, selector=selector) as federation:
+        with pytest.raises(Unfinished, match="rounds are still to be made"):
+            federated.load(path)
+        make_rounds(federation)
+        beside(path, "-seal").rename(path.with_name("elsewhere"))
+        loaded = federated.load(path)  # while it is open
+        assert list(loaded) == ["weights", "bias"]
+        for name, array in federation.arrays().items():
+            assert (loaded[name].dtype, loaded[name].tolist()) == (array.dtype, array.tolist())
+
+
+def test_who_has_left_already_is_named_with_the_day(path):
+    with new(path) as federation:
+        federation.forget(BOB)
+        day = federation.was_forgotten(BOB)
+        with pytest.raises(UnknownId, match=f"'{BOB}' left on {day}"):
+            federation.forget(BOB)
+        with pytest.raises(UnknownId, match="does not take part; it may have left already.$"):
+            federation.forget(EVE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from expunge.averaging import ArrayType, FederatedPlan, plan_federation
 from expunge.errors import BadPlan
-from expunge.federated.durable import StoredFederation, create, open
+from expunge.federated.durable import StoredFederation, create, load, open
 from expunge.federated.federation import Federation, Received, Task
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayType", "FederatedPlan", "Federation", "ForgettingFedAvg", "Received", "StoredFederation", "Task", "create",
-    "identified", "open", "plan_federation",
+    "identified", "load", "open", "plan_federation",
 ]  # fmt: skip
 
 _WITH_FLOWER = {"ForgettingFedAvg": "strategy", "identified": "client"}

@@ -12,7 +12,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
@@ -25,10 +25,21 @@ import numpy as np
 
 from expunge.averaging import FederatedPlan
 from expunge.engine import Outcome, Verification
-from expunge.errors import BadPlan, BusyStore, CorruptStore, LogNotEmptied, NotAStore, StoreError
+from expunge.errors import (
+    BadPlan,
+    BusyStore,
+    CorruptStore,
+    LogNotEmptied,
+    NotAStore,
+    StoreError,
+    Unfinished,
+    UnknownId,
+)  # fmt: skip
 from expunge.federated.clients import SLOTS, Client
-from expunge.federated.federation import Federation, Pending, Received, Task
+from expunge.federated.federation import Federation, Pending, Received, Task, as_names
 from expunge.federated.sealing import ROUND_BITS, Seal, SealedContributions, as_seal_key
+from expunge.rows import Path as RowPath
+from expunge.selectors import select
 from expunge.store import failpoints
 from expunge.store.codec import UNREADABLE
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
@@ -57,7 +68,7 @@ from expunge.store.state import (
     write_state,
 )  # fmt: skip
 from expunge.store.tables import StoredRows, as_numbers
-from expunge.types import Array
+from expunge.types import AnyArray, Array
 
 START = 2
 """The number of the array that the first model lies in."""
@@ -105,7 +116,10 @@ class StoredFederation(Federation):
         try:
             lock_file.acquire()
         except BusyStore as error:
-            raise BusyStore(f"{self.path}: this federation is open already, here or in another process.") from error
+            raise BusyStore(
+                f"{self.path}: this federation is open already, here or in another process. (Of Flower, an earlier run "
+                "may still be going: flwr list, and flwr stop.)"
+            ) from error
 
     def _unseal(self, seal: Any) -> None:
         """Check the keys."""
@@ -360,6 +374,16 @@ class StoredFederation(Federation):
 
     # --- receipts ---
 
+    def forget(self, names: str | Iterable[str]) -> Outcome:
+        """Let clients leave, as `Federation.forget` does; it is durable when this returns."""
+        try:
+            return super().forget(names)
+        except UnknownId as error:
+            left = {name: day for name in as_names(names) if (day := self.was_forgotten(name)) is not None}
+            members = {*self.clients.members, *self.clients.candidates}
+            gone = [f"{name!r} left on {day}" for name, day in left.items() if name not in members]
+            raise UnknownId(f"{error} ({', '.join(gone)}.)" if gone else str(error)) from None
+
     def was_forgotten(self, name: str) -> str | None:
         """Return the day on which a client of this name last left, or None."""
         with self._exclusive():
@@ -434,6 +458,25 @@ def _reseed(path: Path) -> None:
         copy.truncate_log()
     finally:
         copy.close()
+
+
+def load(path: str | PathLike[str]) -> dict[str, AnyArray]:
+    """Return the arrays of a federation's model, by name: for those who serve it, who need neither seal nor lock.
+
+    A process that trains may have the federation open meanwhile.
+    """
+    file = StoreFile(as_path(path), read_only=True)
+    try:
+        with file.reading():
+            plan, _ = read_federation(file)
+            iterates = StoredRows(file, "iterates", plan.parameters)
+            made = iterates.shape[0]
+            start = as_numbers(file, "arrays", START, file.need("arrays", START), "<f8").astype(np.float64)
+    finally:
+        file.close()
+    if made != plan.rounds:
+        raise Unfinished(f"{path}: rounds are still to be made; start the strategy again.")
+    return plan.arrays_of(select(plan.selector, RowPath(start, iterates, made)))
 
 
 def _client_bytes(client: Client, member: bool) -> bytes:
