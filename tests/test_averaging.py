@@ -221,7 +221,7 @@ def test_the_number_of_clients_is_a_whole_number(clients):
 
 
 def test_what_noise_will_cost_can_be_told_before():
-    given = {"clients": 64, "rounds": 2, "clip": 1.0}
+    given = {"clients": 64, "rounds": 8, "clip": 1.0}
     arrays = [ArrayType("w", (16,), "<f4")]
     assert plan_federation(arrays, rho=0.5, **given).worth == pytest.approx(0.5 * 64 / 4)
     assert plan_federation(arrays, rho=0.5, rate=0.5, **given).worth == pytest.approx(0.25 * 64 / 4)

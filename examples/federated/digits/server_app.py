@@ -34,23 +34,26 @@ def main(grid: Grid, context: Context) -> None:
     store = folder / "federation.expunge"
     strategy = ForgettingFedAvg(store, rounds=rounds, clip=clip, rho=rho, min_clients=clients)
     strategy.start(grid, first, evaluate_fn=evaluate)  # goes on where an earlier run ended
-    lines = {"with everybody": accuracies(strategy.federation)}
-    if leaving := [name for name in leaving if name in strategy.federation.members]:
+    members = strategy.federation.members
+    lines = {f"with {len(members)} clients": accuracies(strategy.federation)}
+    for name in leaving:
+        if name not in members:
+            print(f"{name} takes no part (any more)", flush=True)
+    if leaving := [name for name in leaving if name in members]:
         strategy.forget(leaving)  # nobody is asked anything
-        print(f"{len(leaving)} clients have left", flush=True)
         strategy.start(grid, evaluate_fn=evaluate)  # makes the rounds that have to be repeated, if any
-        lines["after some left"] = accuracies(strategy.federation)
+        members = strategy.federation.members
+        lines[f"after {len(leaving)} left"] = accuracies(strategy.federation)
         retrained = ForgettingFedAvg(None, rounds=rounds, clip=clip, rho=rho)
-        retrained.begin(grid, first, members=strategy.federation.members)
+        retrained.begin(grid, first, members=members)
         retrained.start(grid)
         lines["trained without them"] = accuracies(retrained.federation)
+        draw(lines, folder / "accuracy.png")
+        print(f"the picture is {folder / 'accuracy.png'}", flush=True)
     print(f"everything agrees: {strategy.verify().ok}", flush=True)
     strategy.close()
-
-    draw(lines, folder / "accuracy.png")
     for title, line in lines.items():
         print(f"{title}: accuracy {line[-1]:.3f}", flush=True)
-    print(f"the picture is {folder / 'accuracy.png'}", flush=True)
 
 
 def accuracies(federation: Federation) -> list[float]:
@@ -64,7 +67,7 @@ def draw(lines: dict[str, list[float]], path: Path) -> None:
     """Draw accuracies by round."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    for (title, line), style in zip(lines.items(), ("-o", "--s", ":^"), strict=False):
+    for (title, line), style in zip(lines.items(), ("-o", "--s", ":^"), strict=True):
         axes.plot(range(1, len(line) + 1), line, style, label=f"{title}: {line[-1]:.1%}")
     axes.set(xlabel="round", ylabel="accuracy on other images", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
