@@ -224,6 +224,24 @@ def test_what_is_given_wrongly_is_refused_before_anything_is_done(store: Path):
         strategy_of(store, min_clients=0)
 
 
+@pytest.mark.parametrize("timeout", [None, float("nan"), -1, "long"])
+def test_a_timeout_that_is_none_is_refused_before_anything_is_done(timeout: object):
+    party, strategy = Party(*THREE), strategy_of()
+    for action in (
+        lambda: strategy.start(party.grid, record(START), timeout=timeout),
+        lambda: strategy.begin(party.grid, record(START), timeout=timeout),
+        lambda: strategy.roll_call(party.grid, timeout=timeout),
+    ):
+        with pytest.raises(BadPlan, match="timeout="):
+            action()
+    assert party.grid.sent == 0
+    strategy.start(party.grid, record(START))
+    with pytest.raises(BadPlan, match="timeout="):
+        strategy.join(party.grid, "dee", timeout=timeout)
+    with pytest.raises(BadRecords, match="clients: give names"):
+        strategy.join(party.grid, [["dee"]])
+
+
 def test_parameters_that_disagree_with_the_file_are_refused(store: Path):
     party, strategy = Party(*THREE), strategy_of(store)
     strategy.start(party.grid, record(START))
@@ -947,6 +965,33 @@ def test_absent_members_that_are_needed_are_waited_for_or_leave(store: Path):
     strategy.close()
 
 
+@pytest.mark.parametrize("change", ["goes", "comes"])
+def test_who_is_absent_is_who_did_not_answer_the_roll_call_however_long_it_takes_to_let_others_in(change: str):
+    party, strategy = Party("ann", "bob"), strategy_of()
+    strategy.start(party.grid, record(START))
+    party.come("cy")
+    party.fault("cy", unheard)
+    with pytest.raises(Unfinished):
+        strategy.join(party.grid, "cy", timeout=0)
+    party.mend()
+    if change == "comes":
+        party.go("bob")
+    hits = count()
+
+    def meanwhile(message: Message, ask):
+        if next(hits):
+            return fine(message, ask)
+        if change == "goes":
+            party.go("bob")
+        else:
+            party.come("bob")
+        return crashed(message, ask)  # so that nodes are looked at again
+
+    party.fault("cy", meanwhile)
+    strategy.start(party.grid, absent="leave")
+    assert strategy.federation.members == (["ann", "bob", "cy"] if change == "goes" else ["ann", "cy"])
+
+
 # --- the server dies, or is used by several threads ---
 
 
@@ -1098,6 +1143,29 @@ def test_one_joins_from_another_thread_while_others_compute():
     assert not failed
     assert strategy.federation.members == [*THREE, "dee"]
     assert strategy.verify().ok
+
+
+def test_who_is_joining_from_another_thread_is_not_let_in_by_start():
+    party, strategy = Party("ann", "bob"), strategy_of()
+    strategy.start(party.grid, record(START))
+    party.come("cy")
+    waiting, here, done = threading.Event(), threading.Event(), []
+
+    def block(arrays, number):
+        waiting.set()
+        assert here.wait(10)
+        return towards(1.0)(arrays, number)
+
+    party.train["cy"] = block
+    thread = threading.Thread(target=lambda: done.append(strategy.join(party.grid, "cy")))
+    thread.start()
+    assert waiting.wait(10)
+    strategy.start(party.grid, timeout=0)
+    assert strategy.federation.candidates == ["cy"]
+    here.set()
+    thread.join(10)
+    assert [outcome.added for outcome in done] == [1]
+    assert strategy.federation.members == ["ann", "bob", "cy"]
 
 
 # --- Flower's own loop ---
