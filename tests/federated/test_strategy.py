@@ -3,6 +3,7 @@
 import threading
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
 
+from expunge.coupling import Decision
 from expunge.errors import BadPlan, BadRecords, DuplicateId, StoreError, Unfinished, UnknownId
 from expunge.federated import ForgettingFedAvg, asking, identified
 from expunge.federated.checking import state_of
@@ -1118,6 +1120,25 @@ def test_after_a_cut_nobody_waits_for_answers_to_the_old_question():
         if cut:
             break
     assert cut
+
+
+def test_replies_that_are_of_no_use_any_more_are_fetched_all_the_same():
+    party, strategy = Party(*THREE), strategy_of()
+    pull, pulled, cut = party.grid.pull_messages, [], []
+
+    def at_first(message: Message, ask):
+        if cut:
+            return fine(message, ask)
+        with mock.patch("expunge.independent.reflect", lambda shift, along, rng: Decision(False, 0.3)):
+            strategy.forget("ann")
+        cut.append(f"message-{party.grid.sent}")
+        return []
+
+    party.grid.pull_messages = lambda numbers: pulled.append(list(numbers)) or pull(pulled[-1])
+    party.fault("bob", at_first, rounds=range(3, 4))
+    strategy.start(party.grid, record(START))
+    assert strategy.federation.members == ["bob", "cy"]
+    assert cut[0] in pulled[-1]
 
 
 def test_one_joins_from_another_thread_while_others_compute():

@@ -42,6 +42,7 @@ class Mail:
         """Send messages, all at once."""
         if messages:
             self.waiting |= {number for number in self._grid.push_messages(messages) if number}
+            self._look = _FIRST_LOOK
 
     def pull(self) -> list[Message]:
         """Return replies that have come meanwhile, to messages that were not replied to."""
