@@ -168,7 +168,7 @@ class Clients:
         taking, units = self.takes_part(present.values(), step), np.zeros(self._query.size, dtype=np.int64)
         for _, numbers in self._contributions(taking, step):
             units += numbers.sum(axis=0, dtype=np.int64)
-        return Total(units * self._query.unit, len(taking), 0)
+        return Total(np.asarray(units * self._query.unit), len(taking), 0)
 
     def _contributions(self, clients: list[Client], step: int) -> Iterator[tuple[list[Client], Numbers]]:
         """Return what clients have contributed to a round, some clients at a time: all may not fit into memory."""
