@@ -929,6 +929,16 @@ def test_a_join_while_rounds_are_under_way():
     assert strategy.verify().ok
 
 
+def test_one_that_is_still_computing_does_not_pass_for_absent(monkeypatch: pytest.MonkeyPatch):
+    party, strategy = Party(*THREE), strategy_of()
+    strategy.start(party.grid, record(START))
+    silent = iter([unheard, unheard])  # a node does one thing at a time
+    party.fault("cy", lambda message, ask: next(silent, fine)(message, ask), "query")
+    monkeypatch.setattr(asking, "ROLL_CALL", 0.02)
+    strategy.start(party.grid, absent="leave", timeout=10)
+    assert strategy.federation.members == [*THREE]
+
+
 def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: pytest.MonkeyPatch):
     party, strategy = Party(*THREE, "dee"), strategy_of(store)
     strategy.start(party.grid, record(START))
@@ -940,7 +950,7 @@ def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: 
     strategy.start(party.grid)
     party.fault("cy", unheard, "query")
     monkeypatch.setattr(asking, "ROLL_CALL", 0.05)
-    strategy.start(party.grid, absent="leave")
+    strategy.start(party.grid, absent="leave", timeout=0.05)
     assert strategy.federation.members == ["ann", "bob"]
     strategy.start(party.grid, absent="leave")
     receipts.append(len(strategy.federation.export_receipts()["receipts"]))
@@ -948,7 +958,7 @@ def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: 
     assert [strategy.federation.was_forgotten(name) is None for name in (*THREE, "dee")] == [True, True, False, False]
     party.go("ann", "bob")
     with pytest.raises(Unfinished, match="no member at all is connected"):
-        strategy.start(party.grid, absent="leave")
+        strategy.start(party.grid, absent="leave", timeout=0.05)
     assert strategy.federation.members == ["ann", "bob"]
     strategy.close()
 

@@ -38,10 +38,19 @@ class Asked(NamedTuple):
 Sent = Sequence[tuple[Message, Asked]]
 
 
-def call_roll(roll: Roll, grid: Grid, late: float, *, anew: bool, matter: Iterable[str] | None = None) -> None:
-    """Find out who is where; raise if two nodes say that they are one that matters (by default all do)."""
+def call_roll(
+    roll: Roll, grid: Grid, late: float, *, anew: bool, matter: Iterable[str] | None = None, patient: bool = False
+) -> None:
+    """Find out who is where; raise if two nodes say that they are one that matters (by default all do).
+
+    A node does one thing at a time: one that is computing says who it is when it is done. Whoever is ``patient`` waits
+    for that until it is late, if one that matters is missing.
+    """
+    wanted = None if matter is None else set(matter)
     roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=anew)
-    for name in sorted(roll.twice if matter is None else set(matter) & set(roll.twice)):
+    while patient and roll.silent and (wanted or set()) - {*roll.nodes, *roll.twice} and time.monotonic() < late:
+        roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=False)
+    for name in sorted(roll.twice if wanted is None else wanted & set(roll.twice)):
         one, other, *_ = roll.twice[name]
         raise DuplicateId(f"client {name!r}: nodes {one} and {other} both say that they are; stop one.")
 

@@ -87,6 +87,8 @@ class Roll:
         self.nodes: dict[str, int] = {}
         self.twice: dict[str, list[int]] = {}
         """Clients that several nodes say they are."""
+        self.silent: set[int] = set()
+        """Nodes that have not answered at all."""
         self._names: dict[int, str] = {}
         self._nameless: set[int] = set()
 
@@ -116,6 +118,7 @@ class Roll:
                 LONGEST_NAME,
             )
         self._nameless = nameless
+        self.silent = present - set(names) - nameless
         nodes: dict[str, list[int]] = {}
         for node, name in sorted(names.items()):
             nodes.setdefault(name, []).append(node)

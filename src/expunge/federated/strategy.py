@@ -330,9 +330,11 @@ class ForgettingFedAvg(Strategy):
         seconds the clients of one round have to answer. If some do not, all that was answered is kept, and the next
         start asks only them. ``train_config`` is sent to the clients; like the plan it is fixed by the first start.
 
-        With ``absent="leave"``, members that do not answer to their names at the beginning leave, exactly, whether
-        there is anything to do or not. So call start by the clock and after every departure, not only where it has
-        rounds to make: who is absent must not depend on how a departure went.
+        With ``absent="leave"``, members that are not connected at the beginning, or do not answer to their names within
+        the ``timeout``, leave, exactly, whether there is anything to do or not. Let it be longer than a client needs
+        for a round: one that is still computing for an earlier start answers when it is done. And call start by the
+        clock and after every departure, not only where it has rounds to make: who is absent must not depend on how a
+        departure went.
         """
         check_one_of("absent", absent, Literal["wait", "leave"])
         check_positive("timeout", timeout, zero=True)
@@ -344,10 +346,11 @@ class ForgettingFedAvg(Strategy):
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         needed = [*federation.members, *federation.candidates]
-        call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed)
+        leave = absent == "leave"
+        call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed, patient=leave)
         missing = set(needed) - set(self._roll.nodes)  # now: how long it takes to let others in depends on the pass
-        self._go_on_joining(grid, timeout, missing, leave=absent == "leave")
-        self._note_absent(missing, leave=absent == "leave")
+        self._go_on_joining(grid, timeout, missing, leave=leave)
+        self._note_absent(missing, leave=leave)
         if evaluate_fn is not None and federation.made == 0:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, as_record(federation.plan, federation.newest)))
         inquiry, received = self._inquiry(grid), list[Received]()
