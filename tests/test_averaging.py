@@ -104,6 +104,12 @@ def test_a_model_without_numbers_and_a_grid_too_coarse_to_count_are_refused():
         plan_federation([ArrayType("w", (100_000,), "<f8")], clients=2, rounds=1, clip=1.0, bits=1)
 
 
+@pytest.mark.parametrize("clip", [1e-320, 1e-101, 1e160])
+def test_a_clip_whose_square_is_no_number_is_refused(clip):
+    with pytest.raises(BadPlan, match="squares of such numbers overflow or vanish"):
+        plan(clip=clip)
+
+
 def test_the_plan_knows_its_arrays_and_tells_no_exact_number_of_clients():
     made = plan()
     assert (made.parameters, made.query.size) == (7, 8)

@@ -3,11 +3,13 @@
 The law itself is tested in tests/exactness/test_federated.py, interruptions in tests/test_federation_histories.py.
 """
 
+import tracemalloc
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from expunge.averaging import ArrayType, plan_federation
 from expunge.coupling import KEPT, Decision
 from expunge.edits import Edit
 from expunge.engine import decide_on
@@ -38,6 +40,21 @@ def test_a_round_is_made_when_all_have_answered_and_each_is_asked_once():
     assert federation.advance() == 3
     assert (federation.made, federation.finished) == (1, False)
     assert np.array_equal(federation.tasks()[0].model, federation.newest)
+
+
+def test_sums_are_made_without_all_contributions_being_in_memory_at_once():
+    wide, many = 20_000, 200
+    plan = plan_federation([ArrayType("w", (wide,), "<f4")], clients=many, rounds=1, clip=1.0, rho=0.5)
+    federation = Federation(plan, np.zeros(wide), np.random.default_rng(0))
+    federation.join([f"client {number}" for number in range(many)])
+    for number, task in enumerate(federation.tasks()):
+        federation.receive([(task, np.full(wide, 1e-5 * number))])
+    tracemalloc.start()
+    federation.advance()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 0.75 * 4 * wide * many
+    assert federation.verify().ok
 
 
 def test_the_model_is_there_when_all_rounds_are_made():

@@ -215,6 +215,8 @@ def plan_federation(
     """
     check_positive("rounds", rounds, whole=True)
     check_positive("clip", clip)
+    if not 1e-100 < clip < 1e100:
+        raise BadPlan(f"clip={clip!r}: squares of such numbers overflow or vanish; measure updates in another unit.")
     check_rho(rho)
     check_one_of("selector", selector, FederatedSelector)
     check_positive("clients", clients, whole=True, zero=True)

@@ -3,6 +3,7 @@
 import threading
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
 
+from expunge.coupling import Decision
 from expunge.errors import BadPlan, BadRecords, DuplicateId, StoreError, Unfinished, UnknownId
 from expunge.federated import ForgettingFedAvg, asking, identified
 from expunge.federated.checking import state_of
@@ -222,6 +224,24 @@ def test_what_is_given_wrongly_is_refused_before_anything_is_done(store: Path):
         strategy_of(store, rng=np.random.default_rng())
     with pytest.raises(BadPlan, match="min_clients=0"):
         strategy_of(store, min_clients=0)
+
+
+@pytest.mark.parametrize("timeout", [None, float("nan"), -1, "long"])
+def test_a_timeout_that_is_none_is_refused_before_anything_is_done(timeout: object):
+    party, strategy = Party(*THREE), strategy_of()
+    for action in (
+        lambda: strategy.start(party.grid, record(START), timeout=timeout),
+        lambda: strategy.begin(party.grid, record(START), timeout=timeout),
+        lambda: strategy.roll_call(party.grid, timeout=timeout),
+    ):
+        with pytest.raises(BadPlan, match="timeout="):
+            action()
+    assert party.grid.sent == 0
+    strategy.start(party.grid, record(START))
+    with pytest.raises(BadPlan, match="timeout="):
+        strategy.join(party.grid, "dee", timeout=timeout)
+    with pytest.raises(BadRecords, match="clients: give names"):
+        strategy.join(party.grid, [["dee"]])
 
 
 def test_parameters_that_disagree_with_the_file_are_refused(store: Path):
@@ -909,6 +929,16 @@ def test_a_join_while_rounds_are_under_way():
     assert strategy.verify().ok
 
 
+def test_one_that_is_still_computing_does_not_pass_for_absent(monkeypatch: pytest.MonkeyPatch):
+    party, strategy = Party(*THREE), strategy_of()
+    strategy.start(party.grid, record(START))
+    silent = iter([unheard, unheard])  # a node does one thing at a time
+    party.fault("cy", lambda message, ask: next(silent, fine)(message, ask), "query")
+    monkeypatch.setattr(asking, "ROLL_CALL", 0.02)
+    strategy.start(party.grid, absent="leave", timeout=10)
+    assert strategy.federation.members == [*THREE]
+
+
 def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: pytest.MonkeyPatch):
     party, strategy = Party(*THREE, "dee"), strategy_of(store)
     strategy.start(party.grid, record(START))
@@ -920,7 +950,7 @@ def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: 
     strategy.start(party.grid)
     party.fault("cy", unheard, "query")
     monkeypatch.setattr(asking, "ROLL_CALL", 0.05)
-    strategy.start(party.grid, absent="leave")
+    strategy.start(party.grid, absent="leave", timeout=0.05)
     assert strategy.federation.members == ["ann", "bob"]
     strategy.start(party.grid, absent="leave")
     receipts.append(len(strategy.federation.export_receipts()["receipts"]))
@@ -928,7 +958,7 @@ def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: 
     assert [strategy.federation.was_forgotten(name) is None for name in (*THREE, "dee")] == [True, True, False, False]
     party.go("ann", "bob")
     with pytest.raises(Unfinished, match="no member at all is connected"):
-        strategy.start(party.grid, absent="leave")
+        strategy.start(party.grid, absent="leave", timeout=0.05)
     assert strategy.federation.members == ["ann", "bob"]
     strategy.close()
 
@@ -945,6 +975,33 @@ def test_absent_members_that_are_needed_are_waited_for_or_leave(store: Path):
     assert strategy.federation.members == ["ann", "cy"]
     assert strategy.verify().ok
     strategy.close()
+
+
+@pytest.mark.parametrize("change", ["goes", "comes"])
+def test_who_is_absent_is_who_did_not_answer_the_roll_call_however_long_it_takes_to_let_others_in(change: str):
+    party, strategy = Party("ann", "bob"), strategy_of()
+    strategy.start(party.grid, record(START))
+    party.come("cy")
+    party.fault("cy", unheard)
+    with pytest.raises(Unfinished):
+        strategy.join(party.grid, "cy", timeout=0)
+    party.mend()
+    if change == "comes":
+        party.go("bob")
+    hits = count()
+
+    def meanwhile(message: Message, ask):
+        if next(hits):
+            return fine(message, ask)
+        if change == "goes":
+            party.go("bob")
+        else:
+            party.come("bob")
+        return crashed(message, ask)  # so that nodes are looked at again
+
+    party.fault("cy", meanwhile)
+    strategy.start(party.grid, absent="leave")
+    assert strategy.federation.members == (["ann", "bob", "cy"] if change == "goes" else ["ann", "cy"])
 
 
 # --- the server dies, or is used by several threads ---
@@ -1075,6 +1132,25 @@ def test_after_a_cut_nobody_waits_for_answers_to_the_old_question():
     assert cut
 
 
+def test_replies_that_are_of_no_use_any_more_are_fetched_all_the_same():
+    party, strategy = Party(*THREE), strategy_of()
+    pull, pulled, cut = party.grid.pull_messages, [], []
+
+    def at_first(message: Message, ask):
+        if cut:
+            return fine(message, ask)
+        with mock.patch("expunge.independent.reflect", return_value=Decision(False, 0.3)):
+            strategy.forget("ann")
+        cut.append(f"message-{party.grid.sent}")
+        return []
+
+    party.grid.pull_messages = lambda numbers: pulled.append(list(numbers)) or pull(pulled[-1])
+    party.fault("bob", at_first, rounds=range(3, 4))
+    strategy.start(party.grid, record(START))
+    assert strategy.federation.members == ["bob", "cy"]
+    assert cut[0] in pulled[-1]
+
+
 def test_one_joins_from_another_thread_while_others_compute():
     party, strategy = Party(*THREE), strategy_of(rounds=4)
     waiting, here = threading.Event(), threading.Event()
@@ -1098,6 +1174,29 @@ def test_one_joins_from_another_thread_while_others_compute():
     assert not failed
     assert strategy.federation.members == [*THREE, "dee"]
     assert strategy.verify().ok
+
+
+def test_who_is_joining_from_another_thread_is_not_let_in_by_start():
+    party, strategy = Party("ann", "bob"), strategy_of()
+    strategy.start(party.grid, record(START))
+    party.come("cy")
+    waiting, here, done = threading.Event(), threading.Event(), []
+
+    def block(arrays, number):
+        waiting.set()
+        assert here.wait(10)
+        return towards(1.0)(arrays, number)
+
+    party.train["cy"] = block
+    thread = threading.Thread(target=lambda: done.append(strategy.join(party.grid, "cy")))
+    thread.start()
+    assert waiting.wait(10)
+    strategy.start(party.grid, timeout=0)
+    assert strategy.federation.candidates == ["cy"]
+    here.set()
+    thread.join(10)
+    assert [outcome.added for outcome in done] == [1]
+    assert strategy.federation.members == ["ann", "bob", "cy"]
 
 
 # --- Flower's own loop ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from logging import WARNING
 from typing import NamedTuple, TypeVar
 
@@ -37,10 +38,19 @@ class Asked(NamedTuple):
 Sent = Sequence[tuple[Message, Asked]]
 
 
-def call_roll(roll: Roll, grid: Grid, late: float, *, anew: bool, matter: Iterable[str] | None = None) -> None:
-    """Find out who is where; raise if two nodes say that they are one that matters (by default all do)."""
+def call_roll(
+    roll: Roll, grid: Grid, late: float, *, anew: bool, matter: Iterable[str] | None = None, patient: bool = False
+) -> None:
+    """Find out who is where; raise if two nodes say that they are one that matters (by default all do).
+
+    A node does one thing at a time: one that is computing says who it is when it is done. Whoever is ``patient`` waits
+    for that until it is late, if one that matters is missing.
+    """
+    wanted = None if matter is None else set(matter)
     roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=anew)
-    for name in sorted(roll.twice if matter is None else set(matter) & set(roll.twice)):
+    while patient and roll.silent and (wanted or set()) - {*roll.nodes, *roll.twice} and time.monotonic() < late:
+        roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=False)
+    for name in sorted(roll.twice if wanted is None else wanted & set(roll.twice)):
         one, other, *_ = roll.twice[name]
         raise DuplicateId(f"client {name!r}: nodes {one} and {other} both say that they are; stop one.")
 
@@ -53,6 +63,11 @@ class Inquiry:
     grid: Grid
     roll: Roll
     config: ConfigRecord
+
+    @cached_property
+    def mail(self) -> Mail:
+        """What was sent."""
+        return Mail(self.grid)
 
     def messages(self, tasks: list[Task], late: float) -> Sent:
         """Return a message for each task whose client is connected."""
@@ -95,34 +110,35 @@ class Inquiry:
     def gather(self, timeout: float, received: list[Received], lacking: Lacking, finish: Callable[[], T]) -> T:
         """Ask for what is lacking until nothing is, and then finish; ``received`` gets what became of the answers.
 
-        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked anew.
+        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked anew; replies
+        that are of no use any more are fetched all the same, or Flower would keep them.
         """
-        asking = _Asking(object(), self.grid, timeout)
+        asking = _Asking(object(), self.mail, timeout)
         while True:
             with self.federation.lock:
                 tasks = lacking()
                 if not tasks:
                     return finish()
             if tasks[0].path is not asking.path:
-                asking = _Asking(tasks[0].path, self.grid, timeout)
+                asking = _Asking(tasks[0].path, self.mail, timeout)
                 received.clear()
             if due := asking.due(tasks):
                 self.roll.doubt(task.client for task in due if _key(task) in asking.asked)
                 asking.send(self.messages(due, asking.late), due)
-            if replies := asking.mail.pull():
+            if replies := self.mail.pull():
                 asking.wrong |= self.take(asking.sent, replies, received)
             else:
                 asking.check(tasks)
-                asking.mail.rest(asking.late)
+                self.mail.rest(asking.late)
 
 
 class _Asking:
     """What was asked along one path, until when it can be answered, and when to ask again."""
 
-    def __init__(self, path: object, grid: Grid, timeout: float) -> None:
+    def __init__(self, path: object, mail: Mail, timeout: float) -> None:
         self.path = path
         self.late = time.monotonic() + timeout
-        self.mail = Mail(grid)
+        self._mail = mail
         self.sent: list[tuple[Message, Asked]] = []
         self.asked: set[tuple[int, int]] = set()
         self.wrong: dict[tuple[int, int], str] = {}
@@ -132,20 +148,23 @@ class _Asking:
         """Return the tasks that nobody is at, if it is time to ask."""
         if time.monotonic() < self._again:
             return []
-        waiting = {_key(asked.task) for message, asked in self.sent if message.metadata.message_id in self.mail.waiting}
+        waiting = {_key(asked.task) for _, asked in self._unanswered()}
         return [task for task in tasks if _key(task) not in waiting and _key(task) not in self.wrong]
 
     def send(self, messages: Sent, tasks: list[Task]) -> None:
         """Send messages for tasks; a client that is not connected has none."""
-        self.sent = [one for one in self.sent if one[0].metadata.message_id in self.mail.waiting] + list(messages)
-        self.mail.send([message for message, _ in messages])
+        self.sent = self._unanswered() + list(messages)
+        self._mail.send([message for message, _ in messages])
         self.asked |= {_key(task) for task in tasks}
         self._again, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_AGAIN)
+
+    def _unanswered(self) -> list[tuple[Message, Asked]]:
+        return [one for one in self.sent if one[0].metadata.message_id in self._mail.waiting]
 
     def check(self, tasks: list[Task]) -> None:
         """Raise if it is too late, or if nothing can come but from those who answered wrongly."""
         too_late = time.monotonic() >= self.late
-        if too_late or (not self.mail.waiting and all(_key(task) in self.wrong for task in tasks)):
+        if too_late or (not self._unanswered() and all(_key(task) in self.wrong for task in tasks)):
             refuse(self.wrong.values())
         if too_late:
             raise Unfinished(_who_waits(tasks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from expunge.averaging import ClientUpdate, Numbers
 from expunge.edits import Edit
 from expunge.errors import BadRecords
-from expunge.records import Query, Share, Total, Totals
+from expunge.records import AT_ONCE, Query, Share, Total, Totals
 from expunge.rows import Path, Rows
 from expunge.schedules import joins, joins_each
 from expunge.types import AnyArray, Batch, Mask
@@ -165,9 +165,17 @@ class Clients:
             for client in leaving:
                 del present[client.name]
             present.update({client.name: client for client in entering})
-        slots = [client.slot for client in self.takes_part(present.values(), step)]
-        numbers = self.held.read(slots, step)
-        return Total(numbers.sum(axis=0, dtype=np.int64) * self._query.unit, len(slots), 0)
+        taking, units = self.takes_part(present.values(), step), np.zeros(self._query.size, dtype=np.int64)
+        for _, numbers in self._contributions(taking, step):
+            units += numbers.sum(axis=0, dtype=np.int64)
+        return Total(np.asarray(units * self._query.unit), len(taking), 0)
+
+    def _contributions(self, clients: list[Client], step: int) -> Iterator[tuple[list[Client], Numbers]]:
+        """Return what clients have contributed to a round, some clients at a time: all may not fit into memory."""
+        at_once = max(1, AT_ONCE // self._query.size)
+        for first in range(0, len(clients), at_once):
+            some = clients[first : first + at_once]
+            yield some, self.held.read([client.slot for client in some], step)
 
     def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:
         """Return by how much the staged edit changes the sums of some rounds: nobody is asked anything for it."""
@@ -257,12 +265,12 @@ class Clients:
             if lacking := [client.name for client in present if not self.held.has(client.slot, step)]:
                 problems.append(f"contributions: round {step} has none of {lacking[0]!r}")
                 continue
-            numbers = self.held.read([client.slot for client in present], step)
-            lengths = np.sqrt(np.einsum("ij,ij->i", *[numbers[:, :-1].astype(float)] * 2)) * self._query.unit
-            counted = np.isin(numbers[:, -1], (0, count)) & ((numbers[:, -1] > 0) | ~numbers.any(axis=1))
-            for client, length, right in zip(present, lengths.tolist(), counted.tolist(), strict=True):
-                if length > self._query.clip * (1 + 1e-9) or not right:
-                    problems.append(
-                        f"contributions: round {step}, client {client.name!r}: above the clip or miscounted"
-                    )
+            for some, numbers in self._contributions(present, step):
+                lengths = np.sqrt(np.einsum("ij,ij->i", *[numbers[:, :-1].astype(float)] * 2)) * self._query.unit
+                counted = np.isin(numbers[:, -1], (0, count)) & ((numbers[:, -1] > 0) | ~numbers.any(axis=1))
+                for client, length, right in zip(some, lengths.tolist(), counted.tolist(), strict=True):
+                    if length > self._query.clip * (1 + 1e-9) or not right:
+                        problems.append(
+                            f"contributions: round {step}, client {client.name!r}: above the clip or miscounted"
+                        )
         return problems

@@ -175,9 +175,9 @@ class Federation:
         with self._exclusive():
             path, found = self.transcript.path, []
             for step in range(self.made):
-                lacking = self.clients.missing(self.clients.candidates.values(), step)
-                model = np.array(path[step])
-                found += [Task(client.name, step, model, self._path, client.slot) for client in lacking]
+                if lacking := self.clients.missing(self.clients.candidates.values(), step):
+                    model = np.array(path[step])
+                    found += [Task(client.name, step, model, self._path, client.slot) for client in lacking]
             return found
 
     def receive(self, answers: Sequence[tuple[Task, Array]]) -> Received:

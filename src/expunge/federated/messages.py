@@ -42,6 +42,7 @@ class Mail:
         """Send messages, all at once."""
         if messages:
             self.waiting |= {number for number in self._grid.push_messages(messages) if number}
+            self._look = _FIRST_LOOK
 
     def pull(self) -> list[Message]:
         """Return replies that have come meanwhile, to messages that were not replied to."""
@@ -86,6 +87,8 @@ class Roll:
         self.nodes: dict[str, int] = {}
         self.twice: dict[str, list[int]] = {}
         """Clients that several nodes say they are."""
+        self.silent: set[int] = set()
+        """Nodes that have not answered at all."""
         self._names: dict[int, str] = {}
         self._nameless: set[int] = set()
 
@@ -115,6 +118,7 @@ class Roll:
                 LONGEST_NAME,
             )
         self._nameless = nameless
+        self.silent = present - set(names) - nameless
         nodes: dict[str, list[int]] = {}
         for node, name in sorted(names.items()):
             nodes.setdefault(name, []).append(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -72,6 +73,7 @@ class ForgettingFedAvg(Strategy):
         self._evaluate_clients = evaluate_clients
         self._rng = rng
         self._roll = Roll()
+        self._joining = threading.Lock()
         self._asking: tuple[Inquiry, Sent] | None = None
         self._received: list[Received] = []
         self._federation: Federation | None = None
@@ -129,8 +131,8 @@ class ForgettingFedAvg(Strategy):
 
         One that has left before is let in only with ``again``. Until it is done nobody else can join or leave.
         """
-        names = [clients] if isinstance(clients, str) else list(clients)
-        federation = self.federation
+        check_positive("timeout", timeout, zero=True)
+        names, federation = as_names(clients), self.federation
         if isinstance(federation, StoredFederation) and not again:
             for name in sorted(set(names) - set(federation.candidates)):
                 if (day := federation.was_forgotten(name)) is not None:
@@ -138,8 +140,9 @@ class ForgettingFedAvg(Strategy):
         call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=names)
         if absent := [name for name in names if name not in self._roll.nodes]:
             raise UnknownId(f"clients: {absent[0]!r} is not connected; start it, or check its name.")
-        federation.invite(names)
-        return self._admit(grid, names, timeout)
+        with self._joining:
+            federation.invite(names)
+            return self._admit(grid, names, timeout)
 
     def _admit(self, grid: Grid, names: list[str], timeout: float) -> Outcome:
         """Ask candidates for their part in all rounds made, and let them in."""
@@ -152,6 +155,7 @@ class ForgettingFedAvg(Strategy):
         To let members leave because they are absent is right if this is done by the clock; to do it because a replay
         waits for them is a bias, since others who are absent would not have been noticed.
         """
+        check_positive("timeout", timeout, zero=True)
         self._roll.call(grid, time.monotonic() + timeout, anew=True)
         connected = {*self._roll.nodes, *self._roll.twice}
         members = [] if self._federation is None else self._federation.members
@@ -175,6 +179,7 @@ class ForgettingFedAvg(Strategy):
         """Let clients be the first members, by default all that are connected; `start` makes the rounds."""
         if self._federation is not None:
             raise BadPlan("begin: the federation has begun already; let others join, and start() it.")
+        check_positive("timeout", timeout, zero=True)
         given, late = as_arrays(initial_arrays), time.monotonic() + timeout
         types, config = array_types(given), dict(as_config(train_config or {}))
         wanted = None if members is None else as_names(members)
@@ -325,11 +330,14 @@ class ForgettingFedAvg(Strategy):
         seconds the clients of one round have to answer. If some do not, all that was answered is kept, and the next
         start asks only them. ``train_config`` is sent to the clients; like the plan it is fixed by the first start.
 
-        With ``absent="leave"``, members that do not answer to their names at the beginning leave, exactly, whether
-        there is anything to do or not. So call start by the clock and after every departure, not only where it has
-        rounds to make: who is absent must not depend on how a departure went.
+        With ``absent="leave"``, members that are not connected at the beginning, or do not answer to their names within
+        the ``timeout``, leave, exactly, whether there is anything to do or not. Let it be longer than a client needs
+        for a round: one that is still computing for an earlier start answers when it is done. And call start by the
+        clock and after every departure, not only where it has rounds to make: who is absent must not depend on how a
+        departure went.
         """
         check_one_of("absent", absent, Literal["wait", "leave"])
+        check_positive("timeout", timeout, zero=True)
         self._check_start(initial_arrays, num_rounds, train_config)
         if self._federation is None:
             assert initial_arrays is not None
@@ -338,9 +346,11 @@ class ForgettingFedAvg(Strategy):
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         needed = [*federation.members, *federation.candidates]
-        call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed)
-        self._go_on_joining(grid, timeout, leave=absent == "leave")
-        self._note_absent(leave=absent == "leave")
+        leave = absent == "leave"
+        call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed, patient=leave)
+        missing = set(needed) - set(self._roll.nodes)  # now: how long it takes to let others in depends on the pass
+        self._go_on_joining(grid, timeout, missing, leave=leave)
+        self._note_absent(missing, leave=leave)
         if evaluate_fn is not None and federation.made == 0:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, as_record(federation.plan, federation.newest)))
         inquiry, received = self._inquiry(grid), list[Received]()
@@ -352,33 +362,38 @@ class ForgettingFedAvg(Strategy):
                 self._evaluate(grid, number, arrays, evaluate_config or ConfigRecord(), evaluate_fn, timeout, result)
         return result
 
-    def _go_on_joining(self, grid: Grid, timeout: float, *, leave: bool) -> None:
-        """Let those in whose joining was interrupted, unless they are absent."""
-        federation, present = self.federation, set(self._roll.nodes)
-        absent = [name for name in federation.candidates if name not in present]
-        if absent and leave:
-            federation.forget(absent)
-        elif absent:
-            log(WARNING, "%d clients that were joining are not connected", len(absent))
+    def _go_on_joining(self, grid: Grid, timeout: float, missing: set[str], *, leave: bool) -> None:
+        """Let those in whose joining was interrupted, unless they are absent, or another thread is at it."""
+        federation = self.federation
+        if not self._joining.acquire(blocking=False):
             return
-        if names := federation.candidates:
-            self._admit(grid, names, timeout)
+        try:
+            absent = [name for name in federation.candidates if name in missing]
+            if absent and leave:
+                federation.forget(absent)
+            elif absent:
+                log(WARNING, "%d clients that were joining are not connected", len(absent))
+                return
+            if names := federation.candidates:
+                self._admit(grid, names, timeout)
+        finally:
+            self._joining.release()
 
-    def _note_absent(self, *, leave: bool) -> None:
+    def _note_absent(self, missing: set[str], *, leave: bool) -> None:
         federation = self.federation
         with federation.lock:
             members = federation.members
-            missing = [name for name in members if name not in self._roll.nodes]
-            if not missing:
+            absent = [name for name in members if name in missing]
+            if not absent:
                 return
-            log(WARNING, "%d members are not connected", len(missing))
-            if leave and len(missing) == len(members):
+            log(WARNING, "%d members are not connected", len(absent))
+            if leave and len(absent) == len(members):
                 raise Unfinished(
                     "absent='leave': no member at all is connected, so that all would leave. See to the network; if "
                     "they are gone indeed, forget() them."
                 )
             if leave:
-                federation.forget(missing)
+                federation.forget(absent)
 
     def _is_done(self, result: Result) -> bool:
         """Put the model into the result once all rounds are made."""
