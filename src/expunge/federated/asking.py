@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
@@ -24,6 +25,9 @@ ROLL_CALL = 60.0
 AGAIN, LONGEST_AGAIN = 1.0, 10.0
 """How many seconds to wait before those who did not answer are asked again: at first, and at most."""
 
+FIRST_WORD = 20.0
+"""After how many seconds the log says what is waited for; then after twice as many, and so on."""
+
 T = TypeVar("T")
 Lacking = Callable[[], list[Task]]
 
@@ -36,6 +40,21 @@ class Asked(NamedTuple):
 
 
 Sent = Sequence[tuple[Message, Asked]]
+
+
+class Patience:
+    """Says now and then what is waited for, in the log: neither who nor in which round."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._next = FIRST_WORD
+
+    def say(self, what: str) -> None:
+        """Say it, if it is time."""
+        waited = time.monotonic() - self._began
+        if waited >= self._next:
+            self._next = 2 * waited
+            log(INFO, "Waiting for %s, for %.0f s so far", what, waited)
 
 
 def call_roll(
@@ -69,6 +88,11 @@ class Inquiry:
         """What was sent."""
         return Mail(self.grid)
 
+    @cached_property
+    def raising(self) -> set[str]:
+        """Clients whose apps raised an exception when they were asked last."""
+        return set()
+
     def messages(self, tasks: list[Task], late: float) -> Sent:
         """Return a message for each task whose client is connected."""
         present = set(self.grid.get_node_ids())
@@ -93,7 +117,10 @@ class Inquiry:
         answers, wrong = list[tuple[Task, Array]](), dict[tuple[int, int], str]()
         for reply, asked in answers_to(sent, replies):
             if reply.has_error():
+                if reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:  # what it says may be about its data
+                    self.raising.add(asked.task.client)
                 continue
+            self.raising.discard(asked.task.client)
             try:
                 after = self.federation.plan.vector_of(arrays_in(reply))
             except BadRecords as error:
@@ -128,7 +155,7 @@ class Inquiry:
             if replies := self.mail.pull():
                 asking.wrong |= self.take(asking.sent, replies, received)
             else:
-                asking.check(tasks)
+                asking.check(tasks, self.raising)
                 self.mail.rest(asking.late)
 
 
@@ -143,6 +170,7 @@ class _Asking:
         self.asked: set[tuple[int, int]] = set()
         self.wrong: dict[tuple[int, int], str] = {}
         self._again, self._pause = 0.0, AGAIN
+        self._patience = Patience()
 
     def due(self, tasks: list[Task]) -> list[Task]:
         """Return the tasks that nobody is at, if it is time to ask."""
@@ -161,13 +189,15 @@ class _Asking:
     def _unanswered(self) -> list[tuple[Message, Asked]]:
         return [one for one in self.sent if one[0].metadata.message_id in self._mail.waiting]
 
-    def check(self, tasks: list[Task]) -> None:
+    def check(self, tasks: list[Task], raising: set[str]) -> None:
         """Raise if it is too late, or if nothing can come but from those who answered wrongly."""
+        clients = {task.client for task in tasks}
+        self._patience.say(f"{len(clients)} clients, of which {len(clients & raising)} raise exceptions")
         too_late = time.monotonic() >= self.late
         if too_late or (not self._unanswered() and all(_key(task) in self.wrong for task in tasks)):
             refuse(self.wrong.values())
         if too_late:
-            raise Unfinished(_who_waits(tasks))
+            raise Unfinished(_who_waits(tasks, raising))
 
 
 def refuse(wrong: Iterable[str]) -> None:
@@ -180,10 +210,12 @@ def _key(task: Task) -> tuple[int, int]:
     return task.slot, task.step
 
 
-def _who_waits(tasks: list[Task]) -> str:
+def _who_waits(tasks: list[Task], raising: set[str]) -> str:
     names = sorted({task.client for task in tasks})
+    shown = [
+        f"{name!r}{' (its app raises an exception: see its log)' if name in raising else ''}" for name in names[:5]
+    ]
     return (
-        f"{len(names)} clients have not answered: {', '.join(map(repr, names[:5]))}. Nothing is lost: start (or join) "
-        "again when they are back, and only they are asked. One that will not come back must leave (forget), whatever "
-        "it is that waits."
+        f"{len(names)} clients have not answered: {', '.join(shown)}. Nothing is lost: start (or join) again when they "
+        "are back, and only they are asked. One that will not come back must leave (forget), whatever it is that waits."
     )

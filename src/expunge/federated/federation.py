@@ -411,6 +411,8 @@ class Federation:
 
 def as_names(names: str | Iterable[str]) -> list[str]:
     """Return the names of clients as a list, or say what is wrong with them."""
+    if not isinstance(names, Iterable):
+        raise BadRecords(f"clients: give a name, or several, not {type(names).__name__}.")
     found = [names] if isinstance(names, str) else list(names)
     for name in found:
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:

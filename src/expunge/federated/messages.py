@@ -20,13 +20,15 @@ from expunge.federated.federation import LONGEST_NAME
 from expunge.types import AnyArray, Array
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.01, 1.0
+_SHORTEST_TTL = 60.0
+"""For how many seconds a message lives at least: replies to one that has expired are errors in Flower's log."""
 
 T = TypeVar("T")
 
 
 def message_to(node: int, kind: str, content: RecordDict, late: float, group: str = "") -> Message:
     """Return a message that nobody needs to answer any more when it is late."""
-    return Message(content, node, kind, ttl=max(late - time.monotonic(), 1.0), group_id=group)
+    return Message(content, node, kind, ttl=max(late - time.monotonic(), _SHORTEST_TTL), group_id=group)
 
 
 class Mail:
@@ -89,8 +91,9 @@ class Roll:
         """Clients that several nodes say they are."""
         self.silent: set[int] = set()
         """Nodes that have not answered at all."""
+        self.nameless: set[int] = set()
+        """Nodes that answered without saying who they are."""
         self._names: dict[int, str] = {}
-        self._nameless: set[int] = set()
 
     def doubt(self, clients: Iterable[str]) -> None:
         """Forget at which nodes clients are, so that the next call asks those nodes again."""
@@ -109,7 +112,7 @@ class Roll:
                 nameless.add(node)
             else:
                 names[node] = name
-        if nameless - self._nameless:
+        if nameless - self.nameless:
             log(
                 WARNING,
                 "%d nodes do not say who they are: wrap their ClientApp with identified(app), and give each a name of "
@@ -117,7 +120,7 @@ class Roll:
                 len(nameless),
                 LONGEST_NAME,
             )
-        self._nameless = nameless
+        self.nameless = nameless
         self.silent = present - set(names) - nameless
         nodes: dict[str, list[int]] = {}
         for node, name in sorted(names.items()):

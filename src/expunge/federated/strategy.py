@@ -19,15 +19,20 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from expunge.averaging import FederatedSelector, array_types, as_config, plan_federation
+from expunge.averaging import ArrayType, FederatedSelector, array_types, as_config, plan_federation
 from expunge.engine import Outcome, Verification
 from expunge.errors import BadPlan, DuplicateId, Unfinished, UnknownId
-from expunge.federated.asking import AGAIN, ROLL_CALL, Inquiry, Sent, call_roll, refuse
+from expunge.federated.asking import AGAIN, LONGEST_AGAIN, ROLL_CALL, Inquiry, Patience, Sent, call_roll, refuse
 from expunge.federated.durable import StoredFederation, create, open
 from expunge.federated.federation import Federation, Received, as_names
 from expunge.federated.messages import Roll, as_arrays, as_record
+from expunge.federated.sealing import as_seal_key
 from expunge.planning import check_one_of, check_positive
+from expunge.store.keys import as_signer
+from expunge.store.saving import as_path, check_new
 
+LEAST_WORTH = 4.0
+"""Below which ρ·clients/√parameters noise costs much (docs/federated.md)."""
 LONG = 3600.0
 """How many seconds clients have to answer."""
 EXAMPLES = "num-examples"
@@ -82,9 +87,19 @@ class ForgettingFedAvg(Strategy):
         if self._store is not None and self._store.exists():
             self._open()
         else:
-            for name in ("rounds", "clip"):
-                if name not in self._chosen:
-                    raise BadPlan(f"{name}: give it, since there is no federation in {store} yet.")
+            self._check_new()
+
+    def _check_new(self) -> None:
+        """Raise now if what is given will not do for a new federation: to gather clients takes long."""
+        for name in ("rounds", "clip"):
+            if name not in self._chosen:
+                raise BadPlan(f"{name}: give it, since there is no federation in {self._store or 'memory'} yet.")
+        plan_federation([ArrayType("", (1,), "<f8")], clients=self._min_clients, **self._chosen)  # type: ignore[arg-type]
+        if self._store is not None:
+            check_new(as_path(self._store))
+            as_signer(self._sign_with)
+            if self._seal is not None and (isinstance(self._seal, bytes) or Path(self._seal).exists()):
+                as_seal_key(self._seal, self._store, new=False)
 
     def _open(self) -> None:
         assert self._store is not None
@@ -182,19 +197,32 @@ class ForgettingFedAvg(Strategy):
         check_positive("timeout", timeout, zero=True)
         given, late = as_arrays(initial_arrays), time.monotonic() + timeout
         types, config = array_types(given), dict(as_config(train_config or {}))
-        wanted = None if members is None else as_names(members)
+        wanted, patience, pause = None if members is None else as_names(members), Patience(), AGAIN
         while True:
             call_roll(self._roll, grid, late, anew=False, matter=wanted)
             names = [name for name in sorted(self._roll.nodes) if wanted is None or name in wanted]
             enough = self._min_clients if wanted is None else len(wanted)
             if len(names) >= enough:
                 break
-            if time.monotonic() >= late:
+            nameless = len(self._roll.nameless)
+            if time.monotonic() >= late or (not names and nameless >= enough):
                 what = f"min_clients={self._min_clients}" if wanted is None else f"members: {enough} are named"
-                raise Unfinished(f"{what}: {len(names)} clients are connected. Start more, and start again.")
-            time.sleep(min(AGAIN, max(late - time.monotonic(), 0.0)))
+                more = f", and {nameless} nodes do not say who they are: wrap their ClientApp with identified(app)"
+                found = f"{len(names)} of them are connected{more if nameless else ''}"
+                raise Unfinished(f"{what}: {found}. Start more, and start again.")
+            patience.say(f"clients: {len(names)} of at least {enough} are connected")
+            time.sleep(min(pause, max(late - time.monotonic(), 0.0)))
+            pause = min(2 * pause, LONGEST_AGAIN)
         plan = plan_federation(types, clients=len(names), config=config, **self._chosen)  # type: ignore[arg-type]
         start = plan.vector_of(given)
+        if plan.worth < LEAST_WORTH:
+            log(
+                WARNING,
+                "The noise may drown the model: rho * clients / sqrt(parameters) is %.1f, and below %g it costs much "
+                "accuracy. Give a larger rho, or let it be 'auto'",
+                plan.worth,
+                LEAST_WORTH,
+            )
         if self._store is None:
             self._federation = Federation(plan, start, self._rng or np.random.default_rng())
             self._federation.join(names)
@@ -308,6 +336,7 @@ class ForgettingFedAvg(Strategy):
         """Log what is planned."""
         if self._federation is not None:  # how many rounds are made would tell how a departure went
             plan, members = self._federation.plan, len(self._federation.members)
+            log(INFO, "\t├── Federation: %s", self._store or "in memory")
             log(INFO, "\t├── Rounds: %d", plan.rounds)
             log(INFO, "\t├── Members: %d, each takes part with probability %g", members, plan.rate)
             log(INFO, "\t└── Clip %g, rho %g, noise %g", plan.clip, plan.rho, plan.sigma)
