@@ -29,6 +29,7 @@ from expunge import (
     verify,
 )
 from expunge.coupling import replay_probability
+from expunge.engine import decide_on, propose
 from expunge.errors import BadContribution, BadIterate, BadPlan
 from expunge.losses import Logistic
 from toys import Swirl, people, state, toy
@@ -468,3 +469,18 @@ def test_bulks_are_decided_alike_with_tables_and_without(schedule, monkeypatch):
     assert states[0][0] == states[1][0]
     np.testing.assert_allclose(states[0][1], states[1][1], atol=1e-9)
     np.testing.assert_allclose(states[0][2], states[1][2], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "coupling"), [(BinaryTree(), "sequential"), (SquareRoot(), "joint"), (Identity(), "joint")]
+)
+def test_a_replay_pauses_only_where_later_rows_can_be_made_anew(mechanism, coupling):
+    learner, records = toy(Everyone(3), mechanism, coupling=coupling), people(4)
+    rng = np.random.default_rng(0)
+    transcript = learn(learner, records, rng)
+    before = state(records, transcript)
+    edit = propose(learner, records, Delete([1]), rng)
+    with pytest.raises(BadPlan, match="a replay can only pause"):
+        decide_on(learner, records, transcript, edit, rng, pause=True)
+    assert state(records, transcript) == before
+    assert records.staged is None

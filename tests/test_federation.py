@@ -166,7 +166,6 @@ def test_who_is_unknown_there_already_or_named_twice_is_refused_and_nothing_chan
         with pytest.raises(error):
             call(names)
         assert state(federation) == before
-    assert federation.forget([]).removed == 0
     assert state(federation) == before
 
 
@@ -490,3 +489,11 @@ def test_deciding_leaves_alone_what_another_has_staged():
     with pytest.raises(BadRecords, match="another change is under way"):
         decide_on(federation.learner, clients, federation.transcript, leaving, np.random.default_rng(0), pause=True)
     assert clients.staged is edit
+
+
+def test_a_departure_of_nobody_is_refused():
+    federation = go(begun())
+    before = state(federation)
+    with pytest.raises(BadRecords, match="name at least one"):
+        federation.forget([])
+    assert state(federation) == before

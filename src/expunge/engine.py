@@ -302,8 +302,8 @@ def decide_on(
     the one that the coins have changed, and `advance` makes the others. That is for the sequential coupling, which
     looks at no later row and needs the edit no more (docs/guarantee.md#passes-under-way).
     """
-    if pause and learner.coupling != "sequential" and learner.sigma > 0.0:
-        raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with coupling='sequential'.")
+    if pause and (learner.mechanism.prefix or (learner.coupling != "sequential" and learner.sigma > 0.0)):
+        raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with 'sequential', and with Identity.")
     _refuse_staged(records)
     try:
         records.stage(edit)

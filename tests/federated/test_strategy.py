@@ -1306,7 +1306,8 @@ def test_nodes_that_never_say_who_they_are_are_not_waited_for(store: Path):
     ("given", "named"),
     [
         ({"rounds": 0}, "rounds"), ({"clip": -1.0}, "clip"), ({"rho": 2.0}, "rho"), ({"rate": 0.0}, "rate"),
-        ({"selector": "first"}, "selector"), ({"seal": b"short"}, "seal"), ({"sign_with": "/nowhere/key"}, "/nowhere"),
+        ({"selector": "first"}, "selector"), ({"seal": b"short"}, "seal"), ({"seal": 5}, "seal"),
+        ({"sign_with": "/nowhere/key"}, "/nowhere"),
     ],
     ids=lambda given: str(given),
 )  # fmt: skip

@@ -318,6 +318,8 @@ class Federation:
         """
         with self._exclusive():
             leaving = as_names(names)
+            if not leaving:
+                raise BadRecords("clients: name at least one that leaves.")
             for name in leaving:
                 if name not in self.clients.members and name not in self.clients.candidates:
                     raise UnknownId(f"client {name!r} does not take part; it may have left already.")

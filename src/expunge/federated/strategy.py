@@ -98,7 +98,8 @@ class ForgettingFedAvg(Strategy):
         if self._store is not None:
             check_new(as_path(self._store))
             as_signer(self._sign_with)
-            if self._seal is not None and (isinstance(self._seal, bytes) or Path(self._seal).exists()):
+            to_be_made = isinstance(self._seal, (str, PathLike)) and not Path(self._seal).exists()
+            if self._seal is not None and not to_be_made:
                 as_seal_key(self._seal, self._store, new=False)
 
     def _open(self) -> None:
