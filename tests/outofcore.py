@@ -124,14 +124,17 @@ class FileRecords:
         self.staged = edit
 
     def total(self, place, step, path, query, share):
-        total = evaluate(query, step, path, self.batch_at(place), share.unit)
+        total = evaluate(query, step, path, self.batch_at(place), share)
         return total._replace(sum=0.0 + total.sum)
+
+    def before(self, place, step, path, query, share):
+        return evaluate(query, step, path, (np.ascontiguousarray(self._read(place)[:, :-1]),), share)
 
     def shifts(self, place, steps, path, query, share):
         return Totals.of([self.shift(place, step, path.upto(step), query, share) for step in steps])
 
     def shift(self, place, step, path, query, share):
-        parts = [evaluate(query, step, path, (rows[:, :-1],), share.unit) for rows in self.blocks[place][1:]]
+        parts = [evaluate(query, step, path, (rows[:, :-1],), share) for rows in self.blocks[place][1:]]
         return Total(parts[0].sum - parts[1].sum, sum(p.evaluations for p in parts), sum(p.above for p in parts))
 
     def commit(self):

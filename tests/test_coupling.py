@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.coupling import Bridge, pooled_projection, reflect, replay_probability
+from expunge.coupling import Bridge, keep_or_jump, keeps, pooled_projection, replay_probability
 
 
 @pytest.mark.parametrize("shift", [0.1, 0.7, 2.0, 5.0])
-def test_a_reflection_keeps_as_often_as_any_coupling_can_and_leaves_a_standard_normal(shift):
+def test_a_jump_keeps_as_often_as_any_coupling_can_and_leaves_a_standard_normal(shift):
     rng = np.random.default_rng(3)
     runs = 60_000
     old = rng.standard_normal(runs)
-    decisions = [reflect(shift, x, rng) for x in old.tolist()]
+    decisions = [keep_or_jump(shift, x, rng) for x in old.tolist()]
     new = old - np.array([d.move for d in decisions]) * shift
     replayed = sum(not d.kept for d in decisions)
     assert stats.binomtest(replayed, runs, replay_probability(shift)).pvalue > 1e-3
@@ -21,18 +21,63 @@ def test_a_reflection_keeps_as_often_as_any_coupling_can_and_leaves_a_standard_n
     assert replay_probability(shift) == pytest.approx(total_variation)
 
 
-def test_a_translation_in_place_of_the_reflection_does_not_leave_a_standard_normal():
+def test_a_translation_in_place_of_the_jump_does_not_leave_a_standard_normal():
     rng = np.random.default_rng(4)
     old = rng.standard_normal(60_000)
-    decisions = [reflect(0.7, x, rng) for x in old.tolist()]
+    decisions = [keep_or_jump(0.7, x, rng) for x in old.tolist()]
     wrong = old - np.array([1.0 if d.kept else 2.0 for d in decisions]) * 0.7
     assert stats.kstest(wrong, "norm").pvalue < 1e-6
+
+
+def line(shift, offset):
+    """The lattice law on a line, whose points lie ``shift`` apart and beside 0 by ``offset`` of that."""
+    k = np.arange(-4000, 4001)
+    weights = np.exp(-0.5 * (shift * (k + offset)) ** 2)
+    return shift * (k + offset), weights / weights.sum()
+
+
+def after_the_rule(points, weights, shift):
+    """The law after keeping or jumping, by summing over all points: no draw, no float in the decision."""
+    after, kept = np.zeros_like(weights), 0.0
+    for here in np.flatnonzero(weights > 1e-25).tolist():
+        keep = min(1.0, np.exp(shift * points[here] - 0.5 * shift * shift))
+        after[here - 1] += weights[here] * keep
+        kept += weights[here] * keep
+        mode = int(np.ceil(-points[here] / shift - 0.5))
+        far = np.arange(mode, min(mode + 3000, len(points) - 1 - here))
+        tail = np.exp(0.5 * ((points[here + mode]) ** 2 - points[here + far] ** 2))
+        np.add.at(after, here + far[:-1], weights[here] * (1.0 - keep) * (tail[:-1] - tail[1:]))
+    return after, kept
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.318, 0.5])
+@pytest.mark.parametrize("shift", [0.05, 0.4, 1.7])
+def test_on_a_grid_of_any_width_the_law_stays_the_same_and_no_rule_keeps_more(shift, offset):
+    points, weights = line(shift, offset)
+    after, kept = after_the_rule(points, weights, shift)
+    assert 0.5 * np.abs(after - weights).sum() < 1e-14
+    assert 1.0 - kept == pytest.approx(0.5 * np.abs(weights[1:] - weights[:-1]).sum(), abs=1e-14)
+
+
+@pytest.mark.parametrize("shift", [0.37, 1.7])
+@pytest.mark.parametrize("right", [True, False])
+def test_jumps_are_drawn_from_what_is_due_and_a_rounded_reflection_is_noticed(shift, right):
+    rng, runs = np.random.default_rng(8), 60_000
+    points, weights = line(shift, 0.318)
+    old = rng.choice(points, size=runs, p=weights)
+    moves = np.array([keep_or_jump(shift, s, rng).move for s in old.tolist()])
+    if not right:
+        moves = np.where(moves == 1.0, 1.0, np.rint(2.0 * old / shift))
+    seen = np.bincount(np.rint((old - moves * shift) / shift - 0.318).astype(int) + 4000, minlength=8001)
+    often = weights * runs > 5.0
+    p = stats.chisquare(seen[often], weights[often] * seen[often].sum() / weights[often].sum()).pvalue
+    assert p > 1e-3 if right else p < 1e-6
 
 
 def test_no_shift_is_always_kept_without_a_coin():
     rng = np.random.default_rng(5)
     before = rng.bit_generator.state
-    assert reflect(0.0, 3.0, rng).kept
+    assert keep_or_jump(0.0, 3.0, rng).kept
     assert rng.bit_generator.state == before
 
 
@@ -47,13 +92,12 @@ def _adaptive(budget, rng, fair=True):
     a[1] = second(x[0])
     total = budget if fair else a[0] ** 2 + a[1] ** 2
     pooled = pooled_projection(a, x, total, rng)
-    decision = reflect(total**0.5, pooled, rng)
-    if decision.kept:
+    if keeps(total**0.5, pooled, rng):
         return x[0] - a[0], x[1] - a[1], True
     bridge = Bridge(-(total**0.5) * pooled, total)
-    first, bridge = bridge.cross(a[0], rng)
-    last, bridge = bridge.cross(second(first + a[0]), rng)  # along the new path: the answer moves with the mean
-    return first, last, False
+    first = bridge.draw(a[0], rng)
+    shift = second(first + a[0])  # along the new path: the answer moves with the mean
+    return first, bridge.beyond(a[0], first).draw(shift, rng), False
 
 
 @pytest.mark.parametrize("fair", [True, False])
@@ -77,7 +121,8 @@ def test_a_bridge_ends_where_it_is_due():
     bridge = Bridge(2.5, sum(a * a for a in shifts))
     total = 0.0
     for a in shifts:
-        x, bridge = bridge.cross(a, rng)
+        x = bridge.draw(a, rng)
+        bridge = bridge.beyond(a, x)
         total += a * x
     assert total == pytest.approx(2.5)
-    assert np.isfinite(bridge.cross(0.0, rng)[0])
+    assert np.isfinite(bridge.draw(0.0, rng))

@@ -21,8 +21,8 @@ from federations import TRIO, WISHES, ask, begun, go, join, planned, state
 
 def always(kept):
     """Let coins say the same, always."""
-    said = KEPT if kept else Decision(False, 0.3)
-    return mock.patch("expunge.independent.reflect", lambda shift, projection, rng: said if shift else KEPT)
+    said = KEPT if kept else Decision(False, -2.0)
+    return mock.patch("expunge.independent.keep_or_jump", lambda shift, projection, coins: said if shift else KEPT)
 
 
 # --- rounds ---
@@ -356,7 +356,7 @@ def test_a_cut_in_a_later_round_leaves_those_before():
     federation = go(begun(), 3)
     late = federation.tasks()
     before = federation.transcript.iterates[:].copy()
-    with mock.patch("expunge.independent.reflect", side_effect=[KEPT, KEPT, Decision(False, 0.3)]):
+    with mock.patch("expunge.independent.keep_or_jump", side_effect=[KEPT, KEPT, Decision(False, -2.0)]):
         assert federation.forget("bob").replayed_from == 2
     assert federation.made == 3
     assert np.array_equal(federation.transcript.iterates[:2], before[:2])

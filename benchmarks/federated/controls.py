@@ -18,14 +18,14 @@ import numpy as np
 import expunge.federated.federation as federation
 import expunge.independent as independent
 import expunge.reconcile as reconcile
-from expunge.coupling import KEPT, Decision, reflect
+from expunge.coupling import KEPT, Decision, keep_or_jump
 from expunge.engine import Change, advance, decide_on
 from expunge.federated.clients import MemoryContributions
 from expunge.forward import GivenNoise
 from expunge.learner import Learner, Transcript
 from expunge.rules import FederatedAverage
 from expunge.schedules import joins_each
-from expunge.types import Array
+from expunge.types import Array, Draws
 from expunge.verdicts import Reconciliation, Setting, Verdict, changes
 from federated.toy import ROUNDS, START, Case, World, cases
 
@@ -65,32 +65,32 @@ def _told(name: str, case: Case, story: Callable[[World], None], **more: Any) ->
 # --- coins ------------------------------------------------------------------------------------------------------
 
 
-def _fresh_noise(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+def _fresh_noise(shift: float, projection: float, coins: Draws) -> Decision:
     """After a rejected coin the noise along the shift is drawn anew (across it, that would change nothing)."""
-    decided = reflect(shift, projection, rng)
-    return decided if decided.kept else Decision(False, (projection - rng.standard_normal()) / shift)
+    decided = keep_or_jump(shift, projection, coins)
+    return decided if decided.kept else Decision(False, float(round((projection - coins.standard_normal()) / shift)))
 
 
-def _no_coin(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+def _no_coin(shift: float, projection: float, coins: Draws) -> Decision:
     """The contribution is subtracted, and the path kept."""
     return KEPT
 
 
 def _one_coin(setting: Setting) -> Reconciliation:
-    """One decision about all rows, after which only the first of them is reflected."""
+    """One decision about all rows, after which only the first of them jumps."""
     verdict = Verdict()
     if not setting.touched:
         return verdict
-    shifts = yield from changes(setting, verdict)
-    distances, projections = independent._whitened(setting, shifts)
+    found = yield from changes(setting)
+    distances, projections = independent._whitened(setting, found.shifts)
     length = math.sqrt(distances @ distances)
-    decided = reflect(length, float(distances @ projections) / max(length, 1e-300), setting.rng)
+    decided = keep_or_jump(length, float(distances @ projections) / max(length, 1e-300), setting.coins)
     if decided.kept:
+        verdict.sums = dict(zip(setting.touched, found.sums, strict=True))
         return verdict
     first, noise = setting.touched[0], setting.noise(setting.horizon)
-    noise[first] -= decided.moved(shifts.sums[0])
-    verdict.sums = {}
-    return verdict.replay(setting, first, shifts.sums[0], GivenNoise(noise))
+    noise[first] -= decided.moved(found.shifts[0])
+    return verdict.replay(first, GivenNoise(noise), found.sums[0])
 
 
 def _until_it_keeps(*given: Any, **more: Any) -> Change:
@@ -330,9 +330,9 @@ def controls() -> list[Control]:
     order = Case("in order", _in_order, ("ann", "dan"), ("ann", "bob", "cy"), answer=_once, rho=0.97)
     each = Case("one by one", _one_by_one, ("ann",), ("ann", "bob", "cy", "dan"), answer=_once, rho=0.97)
     return [
-        _patched("fresh noise after a rejected coin", leave, (independent, "reflect", _fresh_noise)),
-        _patched("no coin", leave, (independent, "reflect", _no_coin)),
-        _patched("one coin for all rounds, one reflected", leave, (reconcile, "row_by_row", _one_coin), runs=10_000),
+        _patched("fresh noise after a rejected coin", leave, (independent, "keep_or_jump", _fresh_noise)),
+        _patched("no coin", leave, (independent, "keep_or_jump", _no_coin)),
+        _patched("one coin for all rounds, one jumps", leave, (reconcile, "row_by_row", _one_coin), runs=10_000),
         _told("who is missing in a replay is taken out then", roll_call, _gone_then),
         _told("a fresh fit instead of a replay", leave, _fresh_fit),
         _patched("new coins until it keeps", leave, (federation, "decide_on", _until_it_keeps), in_tests=500),
@@ -351,7 +351,7 @@ def controls() -> list[Control]:
 def not_mistakes() -> list[Case]:
     """Return what looks like a mistake and is none.
 
-    Rounds after the one that was reflected have been looked at by no coin: who takes part in them may be drawn anew.
+    Rounds after the one that jumped have been looked at by no coin: who takes part in them may be drawn anew.
     And rounds may be made between two requests or not, also because of how the first went: those to come are drawn
     as in fresh training either way. (The engine keeps the keys, for they are drawn already.)
     """

@@ -24,14 +24,14 @@ from expunge import (
     learn,
 )
 from expunge.checks import Serve, serve_and_commit
-from expunge.coupling import KEPT, Decision, reflect, replay_probability
+from expunge.coupling import KEPT, Decision, keep_or_jump, keeps, replay_probability
 from expunge.engine import change
 from expunge.learner import Learner
 from expunge.losses import Hinge
 from expunge.queries import GridGradient
-from expunge.records import Delete, Request, Total, Totals
+from expunge.records import Delete, Request, Totals
 from expunge.schedules import Assignment
-from expunge.types import Array, Batch, Ints
+from expunge.types import Array, Batch, Draws, Ints
 from expunge.verdicts import Setting
 from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 
@@ -58,20 +58,18 @@ class Control:
             yield
 
 
-def _always_keep(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+def _always_keep(shift: float, projection: float, coins: Draws) -> Decision:
     return KEPT
 
 
-def _inverted(shift: float, projection: float, rng: np.random.Generator) -> Decision:
-    if shift == 0.0 or -rng.standard_exponential() <= -(shift * projection - 0.5 * shift * shift):
+def _inverted(shift: float, projection: float, coins: Draws) -> Decision:
+    if shift == 0.0 or keeps(shift, shift - projection, coins):
         return KEPT
-    return Decision(False, 2.0 * projection / shift)
+    return Decision(False, float(round(2.0 * projection / shift)))
 
 
-def _translated(shift: float, projection: float, rng: np.random.Generator) -> Decision:
-    if shift == 0.0 or -rng.standard_exponential() <= shift * projection - 0.5 * shift * shift:
-        return KEPT
-    return Decision(False, 2.0)
+def _translated(shift: float, projection: float, coins: Draws) -> Decision:
+    return KEPT if shift == 0.0 or keeps(shift, projection, coins) else Decision(False, 2.0)
 
 
 def _retry(
@@ -113,7 +111,7 @@ class _Peeking(reconcile._Coins):
         if distance == 0.0:
             return KEPT, 0.0
         seen = setting.mechanism.pull(step, setting.horizon + 1) @ setting.noise(setting.horizon + 1)
-        decision = reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.rng)
+        decision = keep_or_jump(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.coins)
         return decision, replay_probability(distance)
 
 
@@ -140,7 +138,7 @@ class _BeforeRounding(GridGradient):
 class _Unbridged(independent._BridgedNoise):
     """After an adaptive replay all rows are drawn afresh, whatever was due."""
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         return super().row(step, None)
 
 
@@ -172,14 +170,14 @@ def controls() -> list[Control]:
     rounded = Case("rounded", descent(1.0, "adaptive", 2, 1.0, query=rough), asked, columns=columns)
     order = Case("order", learner(_Remembering(2), ROOT), (Delete([0, 1]),))
     return [
-        Control("no coupling", scattered, {"reflect": _always_keep}),
-        Control("inverted ratio", scattered, {"reflect": _inverted}),
-        Control("translation instead of reflection", scattered, {"reflect": _translated}),
+        Control("no coupling", scattered, {"keep_or_jump": _always_keep}),
+        Control("inverted ratio", scattered, {"keep_or_jump": _inverted}),
+        Control("a translation instead of a jump", scattered, {"keep_or_jump": _translated}),
         Control("coins redrawn on retry", scattered, {}, _retry, runs=8_000),
         Control("a fresh fit when a replay fails", scattered, {}, fresh_fit, runs=4_000),
         Control("a budget from the observed shifts of a descent", descending, {"allowances": _observed}, runs=2_500),
-        Control("norms of half the size", halved, {"ROUNDING": math.inf}, runs=2_500),
-        Control("norms taken before rounding", rounded, {"ROUNDING": math.inf}, runs=2_500),
+        Control("norms of half the size", halved, {}, runs=2_500),
+        Control("norms taken before rounding", rounded, {}, runs=2_500),
         Control("an adaptive replay without the bridge", bridged, {"_BridgedNoise": _Unbridged}, runs=2_500),
         Control("no more coins after the first replay of a bulk", bulk, {"_JointNoise": _OneCoin}, runs=4_000),
         Control("no more coins after the first replay of an epoch", epochs, {"_JointNoise": _OneCoin}),

@@ -76,7 +76,7 @@ def share_of_replays(learner: Learner, trials: int, rng: np.random.Generator) ->
     kept_sums = ArrayRows(sums)
     count = 0
     for _ in range(trials):
-        answers = ArrayRows(clean + draw_noise(learner.mechanism, steps, 1, learner.sigma, rng))
+        answers = ArrayRows(clean + draw_noise(learner.mechanism, steps, 1, learner.sigma, learner.grid.unit, rng))
         transcript = Transcript(kept_sums, answers, iterates, np.zeros(1), records)
         count += decide(learner, records, transcript, Delete([0]), rng).first is not None
     return count

@@ -11,8 +11,9 @@ import expunge.reconcile as reconcile
 from expunge import Arrival, Delete, Insert, Learner, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.edits import Edit, cut, let_in
 from expunge.engine import change
+from expunge.grid import dithered
 from expunge.mechanisms import Mechanism
-from expunge.records import Request, Total
+from expunge.records import Request
 from expunge.schedules import Entering, Schedule
 from expunge.types import Array
 from paper.cases import ALIGNED, ANYTIME, ROOT, TREE, Case, learner
@@ -63,12 +64,13 @@ class _AmongThoseThere(Shuffled):
 class _NoCarry(reconcile.Tail):
     """New rows get noise that does not continue that of earlier ones."""
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         setting, row = self.setting, step - self.first
         if step < setting.horizon or (step == setting.horizon and self.xi_at_horizon is not None):
             return super().row(step, shift)
         scale = setting.sigma * setting.mechanism.scale_of(step)
-        self.history[row] = scale * setting.rng.standard_normal(self.history.shape[1])
+        xi = scale * setting.draws.standard_normal(self.history.shape[1])
+        self.history[row] = dithered(xi, setting.grid.unit, setting.draws)
         return self.history[row]
 
 
@@ -105,7 +107,7 @@ class _Reusing(reconcile.Tail):
 
     spare: dict[int, Array] = {}  # noqa: RUF012
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         found = super().row(step, shift)
         new = step > self.setting.horizon or (step == self.setting.horizon and self.xi_at_horizon is None)
         if new and step in self.spare:
@@ -116,7 +118,7 @@ class _Reusing(reconcile.Tail):
 class _ReusingSources(_Reusing):
     """New rows get the ξ that rows of this number had when they were dropped. (No mistake: see `not_mistakes`.)"""
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         found = super(_Reusing, self).row(step, shift)
         new = step > self.setting.horizon or (step == self.setting.horizon and self.xi_at_horizon is None)
         if new and step in self.spare:
@@ -225,7 +227,7 @@ def controls() -> list[StreamControl]:
         found.append(StreamControl(again, _again(mechanism), {"Tail": _Reusing}, _Hoarding()))
     two = (Insert((LONG[:2],), ids=[5, 6]),)
     in_scattered = _stream("scattered", learner(Scattered(2), ROOT, sigma=1.0), two, LONG)
-    found.append(StreamControl("an insertion without coins", in_scattered, {"reflect": _always_keep}))
+    found.append(StreamControl("an insertion without coins", in_scattered, {"keep_or_jump": _always_keep}))
     trio = _stream("trio", learner(Scattered(1), ROOT, sigma=0.7), ONE_BY_ONE, TRIO)
     found.append(StreamControl("bulks cut by what the last request did", trio, {}, _Bundling()))
     opposite = Insert((-ALIGNED[:1],), ids=[6])

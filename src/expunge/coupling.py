@@ -1,4 +1,4 @@
-"""Keep or reflect: the couplings, as pure functions of whitened quantities.
+"""Keep or jump: the couplings, as pure functions of whitened quantities.
 
 Everything here is in units in which the noise is standard normal. Proofs: docs/guarantee.md, "Couplings".
 """
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from expunge.types import Array
+from expunge.types import Array, Draws
 
 COUPLINGS = ("joint", "sequential", "adaptive")
 
 
 class Decision(NamedTuple):
-    """Whether the noise is kept, and by which multiple of the shift it moves."""
+    """Whether the noise is kept, and by which whole multiple of the shift it moves."""
 
     kept: bool
     move: float
@@ -39,22 +39,30 @@ def replay_probability(shift: float) -> float:
     return math.erf(shift / (2.0 * math.sqrt(2.0)))
 
 
-def reflect(shift: float, projection: float, rng: np.random.Generator) -> Decision:
-    """Turn noise about the old mean into noise about the new, unchanged in sum as often as any method can.
+def keeps(shift: float, projection: float, coins: Draws) -> bool:
+    """Toss the coin: keep with probability min(1, exp(A·S - A²/2)), the ratio of the two densities.
 
     ``shift`` is the distance A of the two means and ``projection`` the noise S along their difference.
-    Kept, the noise moves by the whole shift, so that mean plus noise stays as it was. Otherwise it
-    is reflected: S becomes -S. Either way the new noise is standard normal. (docs/guarantee.md#reflection)
     """
-    if shift == 0.0:
+    return bool(-coins.standard_exponential() <= shift * projection - 0.5 * shift * shift)
+
+
+def keep_or_jump(shift: float, projection: float, coins: Draws) -> Decision:
+    """Turn noise about the old mean into noise about the new, unchanged in sum as often as any method can.
+
+    Kept, the noise moves by the whole shift, so that mean plus noise stays as it was. Otherwise it jumps by a whole
+    multiple of the shift, so that it stays on the grid, to where noise about the new mean is still due. Either way it
+    has the law that it had. (docs/guarantee.md#the-jump)
+    """
+    if shift == 0.0 or keeps(shift, projection, coins):
         return KEPT
-    if -rng.standard_exponential() <= shift * projection - 0.5 * shift * shift:
-        return KEPT
-    return Decision(False, 2.0 * projection / shift)
+    mode = math.ceil(-projection / shift - 0.5)
+    beyond = (shift * mode + projection) ** 2 + 2.0 * coins.standard_exponential()
+    return Decision(False, -float(math.floor((math.sqrt(beyond) - projection) / shift)))
 
 
 def pooled_projection(
-    shifts: Sequence[float] | Array, projections: Sequence[float] | Array, budget: float, rng: np.random.Generator
+    shifts: Sequence[float] | Array, projections: Sequence[float] | Array, budget: float, coins: Draws
 ) -> float:
     """Return S, standard normal whatever the path was, from all rows' projections and one fresh normal.
 
@@ -63,7 +71,7 @@ def pooled_projection(
     a = np.asarray(shifts)
     spent = float(a @ a)
     rest = math.sqrt(max(budget - spent, 0.0))
-    return (float(a @ np.asarray(projections)) + rest * rng.standard_normal()) / math.sqrt(budget)
+    return (float(a @ np.asarray(projections)) + rest * coins.standard_normal()) / math.sqrt(budget)
 
 
 class Bridge(NamedTuple):
@@ -72,12 +80,13 @@ class Bridge(NamedTuple):
     due: float
     left: float
 
-    def cross(self, shift: float, rng: np.random.Generator) -> tuple[float, Bridge]:
+    def draw(self, shift: float, draws: Draws) -> float:
         """Draw the projection x of the next row, whose shift is a, given what is due."""
-        if shift == 0.0:
-            return rng.standard_normal(), self
         share = shift / self.left
         spread = math.sqrt(max(1.0 - shift * share, 0.0))
-        x = share * self.due + spread * rng.standard_normal()
+        return float(share * self.due + spread * draws.standard_normal())
+
+    def beyond(self, shift: float, projection: float) -> Bridge:
+        """Return what is due after a row with this projection."""
         left = self.left - shift * shift
-        return x, Bridge(self.due - shift * x, left if left > 0.0 else math.inf)
+        return Bridge(self.due - shift * projection, left if left > 0.0 else math.inf)

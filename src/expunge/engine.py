@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from expunge.edits import Edit
-from expunge.errors import BadPlan, BadRecords
+from expunge.errors import BadContribution, BadPlan, BadRecords, ClippedWarning, warn_caller
 from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise, Staged, forward
+from expunge.grid import CAPACITY, dithered
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
-from expunge.records import Contributors, Delete, Insert, Records, Replace, Request
+from expunge.records import Contributors, Delete, Insert, Records, Replace, Request, Total
 from expunge.rows import ArrayRows, Path, Rows
 from expunge.types import Array
 from expunge.verdicts import Setting, Verdict
@@ -65,6 +66,11 @@ class _Tally:
     evaluations: int = 0
     above: int = 0
 
+    def add(self, total: Total) -> Total:
+        self.evaluations += total.evaluations
+        self.above += total.above
+        return total
+
 
 def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Contributors, tally: _Tally) -> T:
     """Answer all that a pass asks from the records, and return its result."""
@@ -72,22 +78,21 @@ def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Contribu
     try:
         ask = next(asking)
         while True:
+            step, path = ask.step, ask.path
             if ask.steps is not None:
-                shifts = records.shifts(place(ask.step), ask.steps, ask.path, query, share)
+                shifts = records.shifts(place(step), ask.steps, path, query, share)
                 tally.evaluations += int(shifts.evaluations.sum())
                 tally.above += int(shifts.above.sum())
-                ask = asking.send(Reply(None, None, shifts))
+                ask = asking.send(Reply(shifts=shifts))
                 continue
-            shift = total = None
+            shift = before = total = None
             if ask.shift:
-                shift = records.shift(place(ask.step), ask.step, ask.path, query, share)
-                tally.evaluations += shift.evaluations
-                tally.above += shift.above
+                shift = tally.add(records.shift(place(step), step, path, query, share))
+            if ask.before:
+                before = tally.add(learner.before(records, step, path))
             if ask.total:
-                total = records.total(place(ask.step), ask.step, ask.path, query, share)
-                tally.evaluations += total.evaluations
-                tally.above += total.above
-            ask = asking.send(Reply(total, shift))
+                total = tally.add(learner.total(records, step, path))
+            ask = asking.send(Reply(total, shift, before))
     except StopIteration as stop:
         return stop.value
 
@@ -132,11 +137,12 @@ def _take_all_steps(
     start = np.asarray(learner.rule.start, dtype=float)
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
-        noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, rng))
+        noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, rng))
     path, prefix = Path(start, None, 0), learner.mechanism.prefix
-    asking = forward(learner.rule, prefix, path, steps, size, np.zeros(size), noise, watch)
+    asking = forward(learner.rule, prefix, learner.grid, path, steps, size, np.zeros(size), noise, watch)
     staged = _serve(asking, learner, records, tally)
-    _refuse_above_bound(learner, tally)
+    _check_reach(learner, staged)
+    _warn_above_bound(learner, tally)
     sums = rows(staged.sums)
     answers = sums if learner.silent else rows(staged.answers)
     return Transcript(sums, answers, rows(staged.iterates), start, records)
@@ -160,7 +166,7 @@ def learn(
 
 
 def _check_capacity(learner: Learner, count: int) -> None:
-    """Refuse more records than sums on the grid can hold exactly, before any coin."""
+    """Refuse more records than sums on a grid can hold exactly, before any coin."""
     unit, exact_to = learner.share.unit, getattr(learner.query, "exact_to", None)
     if unit is not None and exact_to is not None:
         if count > exact_to:
@@ -174,13 +180,28 @@ def _check_capacity(learner: Learner, count: int) -> None:
             f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
             "Use Everyone with fewer bits."
         )
-
-
-def _refuse_above_bound(learner: Learner, tally: _Tally) -> None:
-    if learner.coupling == "adaptive" and tally.above:
+    if learner.sigma > 0.0 and learner.largest(count) >= CAPACITY * learner.grid.unit:
         raise BadPlan(
-            f"{tally.above} contributions are above query.bound={learner.query.bound:g}, which the adaptive coupling "
-            "relies on. Clip contributions to the bound, declare a larger one, or use the sequential coupling."
+            f"{count} records with bound {learner.query.bound:g}: their sums are too large beside noise of "
+            f"{learner.sigma:g} to be added without error. Take a smaller rho, or rho=1, which means no noise."
+        )
+
+
+def _check_reach(learner: Learner, staged: Staged) -> None:
+    """Refuse answers that the grid cannot hold: contributions were far above their bound."""
+    if learner.sigma > 0.0 and np.abs(staged.answers).max(initial=0.0) >= 2.0 * CAPACITY * learner.grid.unit:
+        raise BadContribution(
+            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large beside the "
+            "noise. Declare a larger bound, and take the noise that goes with it."
+        )
+
+
+def _warn_above_bound(learner: Learner, tally: _Tally) -> None:
+    if learner.share.clip and tally.above:
+        warn_caller(
+            f"{tally.above:,} contributions are above query.bound={learner.query.bound:g}. The adaptive coupling needs "
+            "the bound, so they count with that length. Declare a larger bound to let them count as they are.",
+            ClippedWarning,
         )
 
 
@@ -328,9 +349,9 @@ def advance(learner: Learner, records: Contributors, transcript: Transcript, rng
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
         scale = learner.sigma * learner.mechanism.scale_of(made)
-        noise = SameNoise(np.asarray(scale * rng.standard_normal(size)))
+        noise = SameNoise(dithered(scale * rng.standard_normal(size), learner.grid.unit, rng))
     path, tally, edit = transcript.path, _Tally(), Edit()
-    asking = forward(learner.rule, False, path, made + 1, size, np.zeros(0), noise)
+    asking = forward(learner.rule, False, learner.grid, path, made + 1, size, np.zeros(0), noise)
     staged = _serve(asking, learner, records, tally)
     records.stage(edit)
     outcome = Outcome(0, 0, None, tally.evaluations, tally.above, time.perf_counter() - began, 0.0)
@@ -355,7 +376,7 @@ def _setting(
     setting = Setting(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates,
-        schedule.visits(places, horizon).tolist(), horizon, learner.share.unit is not None, rng,
+        schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count), rng, rng,
     )  # fmt: skip
     return setting, after
 
@@ -413,8 +434,11 @@ def _decide(
         path, size, prefix = setting.path_to(verdict.first), learner.query.size, learner.mechanism.prefix
         if running is None:
             running = setting.since(-1, verdict.first, verdict.sums)[1] if prefix else np.zeros(0)
-        asking = forward(learner.rule, prefix, path, after, size, running, verdict.noise, watch, verdict.known)
+        asking = forward(
+            learner.rule, prefix, learner.grid, path, after, size, running, verdict.noise, watch, verdict.known
+        )
         staged = _serve(asking, learner, records, tally)
+        _check_reach(learner, staged)
     outcome = Outcome(
         edit.removed, edit.added, replayed_from, tally.evaluations, tally.above,
         time.perf_counter() - began, _probability(learner, verdict.probabilities),

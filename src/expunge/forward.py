@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from expunge.errors import BadIterate
+from expunge.grid import NoiseGrid
 from expunge.records import Total, Totals
 from expunge.rows import Path
 from expunge.types import Array
@@ -26,23 +27,26 @@ class Rule(Protocol):
 
 
 class Ask(NamedTuple):
-    """What a pass asks of the records: the sum of a step along a path, and what the edit changes of it.
+    """What a pass asks of the records: sums of a step along a path.
 
-    With ``steps``, all of one place, it asks only what the edit changes of each of them, along a path that is known.
+    ``total`` is the new sum, ``before`` the one without the edit, ``shift`` what the edit changes of it. With
+    ``steps``, all of one place, it asks only what the edit changes of each of them, along a path that is known.
     """
 
     step: int
     path: Path
-    total: bool
-    shift: bool
+    total: bool = False
+    shift: bool = False
+    before: bool = False
     steps: list[int] | None = None
 
 
 class Reply(NamedTuple):
     """The answer."""
 
-    total: Total | None
-    shift: Total | None
+    total: Total | None = None
+    shift: Total | None = None
+    before: Total | None = None
     shifts: Totals | None = None
 
 
@@ -64,8 +68,11 @@ class NoiseSource(Protocol):
     def wants_shift(self, step: int) -> bool:
         """Whether the noise of a step depends on what the edit changes there."""
 
-    def row(self, step: int, shift: Total | None) -> Array | float:
-        """Return the noise on the answer of a step; asked once for each step, in order."""
+    def row(self, step: int, shift: Array | None) -> Array | float:
+        """Return the noise on the answer of a step, given by how much it moves the sums that answers are made of.
+
+        It is asked once for each step, in order.
+        """
 
 
 class NoNoise:
@@ -75,7 +82,7 @@ class NoNoise:
         """Return False: there is none."""
         return False
 
-    def row(self, step: int, shift: Total | None) -> float:
+    def row(self, step: int, shift: Array | None) -> float:
         """Return 0."""
         return 0.0
 
@@ -90,7 +97,7 @@ class GivenNoise:
         """Return False: it depends on nothing."""
         return False
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         """Return the row."""
         return self.noise[step]
 
@@ -105,13 +112,13 @@ class SameNoise:
         """Return False: it depends on nothing."""
         return False
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         """Return it."""
         return self.noise
 
 
 def forward(
-    rule: Rule, prefix: bool, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
+    rule: Rule, prefix: bool, grid: NoiseGrid, path: Path, steps: int, size: int, running: Array, noise: NoiseSource,
     watch: Callable[[int], None] | None = None, known: Array | None = None,
 ) -> Forward:  # fmt: skip
     """Compute the rows from the end of ``path`` to ``steps``; ``running`` is the sum of the earlier ones.
@@ -126,7 +133,8 @@ def forward(
     iterates = np.empty((steps - first, *start.shape))
     path.staged = iterates
     for step in range(first, steps):
-        reply = yield Ask(step, path, known is None, noise.wants_shift(step))
+        wanted = noise.wants_shift(step)
+        reply = yield Ask(step, path, known is None, wanted and grid.exact, wanted and not grid.exact)
         row = step - first
         if known is None:
             assert reply.total is not None
@@ -136,8 +144,9 @@ def forward(
                 sums[row] = known
             known = None
         if not silent:
-            running = running + sums[row] if prefix else sums[row]
-            answers[row] = running + noise.row(step, reply.shift)
+            met = grid.met(sums[row])
+            running = running + met if prefix else met
+            answers[row] = running + noise.row(step, _shift(grid, sums[row], met, reply) if wanted else None)
         iterate = rule.step(step, path, answers[row])
         if iterate.shape != start.shape or not np.isfinite(iterate).all():
             raise BadIterate(
@@ -149,3 +158,11 @@ def forward(
         if watch is not None:
             watch(step + 1)
     return Staged(first, sums, answers, iterates)
+
+
+def _shift(grid: NoiseGrid, new: Array, met: Array, reply: Reply) -> Array:
+    """Return by how much the edit changes a sum, on this path, as it meets the noise."""
+    if reply.before is not None:
+        return np.asarray(met - reply.before.sum)
+    assert reply.shift is not None
+    return np.asarray(met - grid.met(new - reply.shift.sum))

@@ -10,36 +10,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.coupling import Bridge, pooled_projection, reflect, replay_probability
-from expunge.errors import BadContribution
+from expunge.coupling import Bridge, keep_or_jump, keeps, pooled_projection, replay_probability
 from expunge.forward import GivenNoise
-from expunge.records import Total, Totals
+from expunge.grid import dithered
+from expunge.records import Totals
 from expunge.types import Array
 from expunge.verdicts import Reconciliation, Setting, Verdict, changes
 
-ROUNDING = 1.0 + 1e-9
-"""By how much what was computed may be longer than it should."""
-TOO_LONG = (
-    "a contribution is longer than the query's norms() say, which the adaptive coupling relies on. Return the largest "
-    "norm that each can have, on whatever path, or leave norms() out."
-)
-
 
 def row_by_row(setting: Setting) -> Reconciliation:
-    """Keep or reflect each row by itself; after the first reflection no more coins."""
+    """Keep each row, or let it jump, by itself; after the first jump no more coins."""
     verdict = Verdict()
     if not setting.touched:
         return verdict
-    shifts = yield from changes(setting, verdict)
-    distances, projections = _whitened(setting, shifts)
+    found = yield from changes(setting)
+    distances, projections = _whitened(setting, found.shifts)
     for position, (distance, projection) in enumerate(zip(distances.tolist(), projections.tolist(), strict=True)):
+        row, new = setting.touched[position], found.sums[position]
         verdict.probabilities.append(replay_probability(distance))
-        decision = reflect(distance, projection, setting.rng)
+        decision = keep_or_jump(distance, projection, setting.coins)
         if not decision.kept:
-            row, noise = setting.touched[position], setting.noise(setting.horizon)
-            noise[row] -= decision.moved(shifts.sums[position])
-            verdict.sums = {step: kept for step, kept in verdict.sums.items() if step < row}
-            return verdict.replay(setting, row, shifts.sums[position], GivenNoise(noise))
+            noise = setting.noise(setting.horizon)
+            noise[row] -= decision.moved(found.shifts[position])
+            return verdict.replay(row, GivenNoise(noise), new)
+        verdict.sums[row] = new
     return verdict
 
 
@@ -48,49 +42,41 @@ def adaptive(setting: Setting) -> Reconciliation:
     verdict = Verdict()
     if not setting.touched:
         return verdict
-    shifts = yield from changes(setting, verdict)
-    _check_within(int(shifts.above.sum()))
-    allowed = allowances(setting, shifts)
-    budget = float(allowed.sum())
+    found = yield from changes(setting)
+    budget = float(allowances(setting, found.parts).sum())
+    kept = dict(zip(setting.touched, found.sums, strict=True))
     if budget == 0.0:
+        verdict.sums = kept
         return verdict
-    distances, projections = _whitened(setting, shifts)
-    if (distances**2 > allowed * ROUNDING).any():
-        raise BadContribution(TOO_LONG)
-    pooled = pooled_projection(distances, projections, budget, setting.rng)
-    decision = reflect(math.sqrt(budget), pooled, setting.rng)
+    distances, projections = _whitened(setting, found.shifts)
+    pooled = pooled_projection(distances, projections, budget, setting.coins)
     verdict.probabilities.append(replay_probability(math.sqrt(budget)))
-    if decision.kept:
+    if keeps(math.sqrt(budget), pooled, setting.coins):
+        verdict.sums = kept
         return verdict
-    position = int(np.argmax(shifts.evaluations > 0))
+    position = int(np.argmax(found.parts.evaluations > 0))
     first = setting.touched[position]
-    verdict.sums = {step: row for step, row in verdict.sums.items() if step < first}
+    verdict.sums = {step: row for step, row in kept.items() if step < first}
     bridge = Bridge(-math.sqrt(budget) * pooled, budget)
     source = _BridgedNoise(setting, frozenset(setting.touched), bridge)
-    return verdict.replay(setting, first, shifts.sums[position], source)
+    return verdict.replay(first, source, found.sums[position])
 
 
-def _whitened(setting: Setting, shifts: Totals) -> tuple[Array, Array]:
+def _whitened(setting: Setting, shifts: Array) -> tuple[Array, Array]:
     """Return, for each touched row, how far it shifts and the noise along that, in units of its standard deviation."""
     touched = setting.touched
     scales = setting.sigma * setting.mechanism.scales(setting.horizon)[touched]
-    lengths = np.sqrt(np.einsum("ij,ij->i", shifts.sums, shifts.sums))
-    along = np.einsum("ij,ij->i", setting.answers[touched] - setting.sums[touched], shifts.sums)
+    lengths = np.sqrt(np.einsum("ij,ij->i", shifts, shifts))
+    noise = setting.answers[touched] - setting.grid.met(setting.sums[touched])
+    along = np.einsum("ij,ij->i", noise, shifts)
     return lengths / scales, along / (scales * np.where(lengths > 0.0, lengths, 1.0))
 
 
-def allowances(setting: Setting, shifts: Totals) -> Array:
+def allowances(setting: Setting, parts: Totals) -> Array:
     """Return how much of the squared shift each row may take up, on whatever path: it must not look at the shifts."""
-    reach = shifts.evaluations * setting.bound if shifts.reach is None else shifts.reach
+    reach = parts.evaluations * setting.bound if parts.reach is None else parts.reach
+    reach = reach + (parts.evaluations > 0) * setting.grid.extra(parts.sums.shape[1])
     return np.asarray((reach / setting.sigma) ** 2)
-
-
-def _check_within(above: int) -> None:
-    if above:
-        raise BadContribution(
-            f"{above} contributions are above the query's bound, which the adaptive coupling relies on. "
-            "Clip contributions to the bound, declare a larger one, or use the sequential coupling."
-        )
 
 
 @dataclass
@@ -104,17 +90,15 @@ class _BridgedNoise:
     def wants_shift(self, step: int) -> bool:
         return step in self.touched
 
-    def row(self, step: int, shift: Total | None) -> Array:
-        sigma, rng = self.setting.sigma, self.setting.rng
-        xi = sigma * rng.standard_normal(self.setting.sums.shape[1])
-        if shift is None:
-            return xi
-        _check_within(shift.above)
-        length = math.sqrt(shift.sum @ shift.sum)
-        if shift.reach is not None and length > shift.reach * ROUNDING:
-            raise BadContribution(TOO_LONG)
-        if length > 0.0:
-            direction = shift.sum / length
-            x, self.bridge = self.bridge.cross(length / sigma, rng)
-            xi += (sigma * x - xi @ direction) * direction
-        return xi
+    def row(self, step: int, shift: Array | None) -> Array:
+        sigma, unit, draws = self.setting.sigma, self.setting.grid.unit, self.setting.draws
+        xi = sigma * draws.standard_normal(self.setting.sums.shape[1])
+        length = 0.0 if shift is None else math.sqrt(shift @ shift)
+        if shift is None or length == 0.0:
+            return dithered(xi, unit, draws)
+        direction = shift / length
+        distance = min(length / sigma, math.sqrt(self.bridge.left))  # no more than is left, in the last digit too
+        xi += (sigma * self.bridge.draw(distance, draws) - xi @ direction) * direction
+        noise = dithered(xi, unit, draws)
+        self.bridge = self.bridge.beyond(distance, float(noise @ direction) / sigma)
+        return noise

@@ -13,9 +13,9 @@ import numpy as np
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
 from expunge.forward import Rule
-from expunge.grid import grid_unit
+from expunge.grid import NoiseGrid, grid_unit
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
-from expunge.records import Contributors, Query, Share
+from expunge.records import Contributors, Query, Share, Total
 from expunge.rows import Path, Rows
 from expunge.schedules import Everyone, Schedule, Shuffled
 from expunge.selectors import SELECTORS, select
@@ -72,7 +72,31 @@ class Learner:
         unit = None
         if isinstance(self.schedule, Everyone):
             unit = grid_unit(self.query.bound, self.schedule.bits)
-        return Share(self.schedule.rate, unit)
+        return Share(self.schedule.rate, unit, self.sigma > 0.0 and self.coupling == "adaptive")
+
+    @cached_property
+    def grid(self) -> NoiseGrid:
+        """Where sums and noise meet."""
+        return NoiseGrid.of(self.sigma * self.mechanism.smallest_scale, self.share.unit is not None)
+
+    def total(self, records: Contributors, step: int, path: Path) -> Total:
+        """Sum what the records contribute to a step, as it is kept."""
+        total = records.total(self.schedule.place(step), step, path, self.query, self.share)
+        return total._replace(sum=self.grid.kept(total.sum))
+
+    def before(self, records: Contributors, step: int, path: Path) -> Total:
+        """Sum what the records contributed to a step without the edit that is staged, as it would be kept."""
+        total = records.before(self.schedule.place(step), step, path, self.query, self.share)
+        return total._replace(sum=self.grid.kept(total.sum))
+
+    def largest(self, count: int) -> float:
+        """Return how large the sums of so many records that answers are made of can be, within the bound."""
+        return count * self.query.bound * (self._visits if self.mechanism.prefix else 1)
+
+    @cached_property
+    def _visits(self) -> int:
+        """How many steps visit a place."""
+        return len(self.schedule.visits(np.zeros(1, dtype=np.int64), self.schedule.steps(1)))
 
     @property
     def silent(self) -> bool:

@@ -20,7 +20,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.linalg import toeplitz
 
 from expunge.errors import BadPlan
-from expunge.types import Array, Ints
+from expunge.grid import dithered
+from expunge.types import Array, Draws, Ints
 
 TABLE_LIMIT = 2048  # a table of steps² numbers, 32 megabytes at most
 EXACT_LIMIT = 2**16  # up to here κ of the square root is summed up, beyond it its expansion is exact to 1e-11
@@ -48,6 +49,14 @@ class Mechanism(Protocol):
     @property
     def row_by_row(self) -> bool:
         """Whether the sequential coupling may be used: few rows of C see any one step."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether B and C have whole numbers only, so that ξ is on the grid wherever N is."""
+
+    @property
+    def smallest_scale(self) -> float:
+        """The smallest standard deviation that a row of ξ can have, in units of σ."""
 
     def scales(self, steps: int) -> Array:
         """Return the standard deviation of each row of ξ, in units of σ."""
@@ -89,13 +98,11 @@ class Mechanism(Protocol):
         """
 
 
-def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, rng: np.random.Generator) -> Array:
-    """Draw the noise N of a whole run."""
-    if sigma == 0.0:
-        return np.zeros((steps, size))
-    xi = rng.standard_normal((steps, size))
+def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, unit: float, draws: Draws) -> Array:
+    """Draw the noise N of a whole run, on the grid of ``unit``."""
+    xi = draws.standard_normal((steps, size))
     xi *= (sigma * mechanism.scales(steps))[:, None]
-    return mechanism.color(xi)
+    return dithered(mechanism.color(xi), unit, draws)
 
 
 # --- the paper's binary tree --------------------------------------------------------------------
@@ -162,6 +169,7 @@ class BinaryTree:
     shares: str | tuple[float, ...] = "uniform"
     prefix = True
     row_by_row = True
+    whole = True
 
     def __post_init__(self) -> None:
         if isinstance(self.shares, str):
@@ -169,6 +177,11 @@ class BinaryTree:
                 raise BadPlan(f"shares={self.shares!r}: use 'uniform', 'anytime', 'halving' or a tuple of scales.")
         elif not self.shares or not all(np.isfinite(s) and s > 0 for s in self.shares):
             raise BadPlan(f"shares={self.shares!r}: give at least one scale, all positive and finite.")
+
+    @property
+    def smallest_scale(self) -> float:
+        """The noise of the node that has the least, in units of σ."""
+        return 1.0 if isinstance(self.shares, str) else float(min(self.shares))
 
     def scale(self, height: int) -> float:
         """Return the noise of a node of this height, in units of σ."""
@@ -398,6 +411,8 @@ class SquareRoot:
 
     prefix = True
     row_by_row = False
+    whole = False
+    smallest_scale = 1.0
 
     def scales(self, steps: int) -> Array:
         """Return ones: every row of ξ has standard deviation σ."""
@@ -476,6 +491,8 @@ class Identity:
 
     prefix = False
     row_by_row = True
+    whole = True
+    smallest_scale = 1.0
 
     def scales(self, steps: int) -> Array:
         """Return ones."""

@@ -450,8 +450,14 @@ class MemoryRecords:
         batch = self.batch_at(place)
         if share.rate < 1.0:
             batch = _joining(batch, self.keys_at(place), step, share.rate)
-        total = evaluate(query, step, path, batch, share.unit)
+        total = evaluate(query, step, path, batch, share)
         return total if share.unit is None else total._replace(sum=0.0 + total.sum)
+
+    def before(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what the records of a place would contribute to a step without the staged edit."""
+        patches = self._patches
+        batch = self.batch_at(place) if patches is None or not patches.done else patches.before_at(place, self.width)
+        return evaluate(query, step, path, batch, share)
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
@@ -471,7 +477,7 @@ class MemoryRecords:
         batch = rows[: self.width]
         if share.rate < 1.0:
             batch = _joining(batch, rows[-1], step, share.rate)
-        total = evaluate(query, step, path, batch, share.unit)
+        total = evaluate(query, step, path, batch, share)
         return total if norms is None else total._replace(reach=float(norms(batch).sum()))
 
     def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from expunge.columns import rows_in, stack
+from expunge.columns import is_sparse, rows_in, stack
 from expunge.edits import Edit
+from expunge.regions import aligned
 from expunge.shelves import Shelves
 from expunge.types import Batch, Ints
 
@@ -94,6 +95,24 @@ class Patches:
         """Return the rows that enter and leave a place."""
         return self.groups.get(place, ((), ()))
 
+    def before_at(self, place: int, width: int) -> Batch:
+        """Return the first ``width`` columns of a place as they were before the edit, which is done, in a copy."""
+        now = self.shelves.block(place)[:width]
+        number, edit = rows_in(now[0]), self.edit
+        at = np.searchsorted(self.places, place)
+        if at == len(self.places) or self.places[at] != place:
+            return now
+        left = np.flatnonzero(edit.leave_places == place)
+        moved = np.flatnonzero(edit.put_sources < 0)
+        came_from = -1 - edit.put_sources[moved]
+        here = edit.moved_places[came_from] == place
+        moved, came_from = moved[here], came_from[here]
+        order = np.arange(self.before[at])
+        order[edit.leave_slots[left]] = number + np.arange(len(left))
+        order[edit.moved_slots[came_from]] = number + len(left) + np.arange(len(moved))
+        parts = zip(now, self.leave_rows, self.put_rows or self.leave_rows, strict=False)
+        return tuple([_aligned(stack([column, gone[left], put[moved]])[order]) for column, gone, put in parts])
+
     def finish(self) -> None:
         """Do the edit, unless it is done; after an interruption, again."""
         if self.done:
@@ -125,6 +144,15 @@ class Patches:
             )
             self.begun = self.done = False
         shelves.resize(self.places_before)
+
+
+def _aligned(column: Any) -> Any:
+    """Return a dense column on the boundary that it has on its shelf, so that summing it gives the same bits."""
+    if is_sparse(column):
+        return column
+    copy = aligned(column.size, column.dtype).reshape(column.shape)
+    copy[...] = column
+    return copy
 
 
 def _numbers(places: Ints, at: Ints) -> Ints:

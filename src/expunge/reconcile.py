@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.coupling import KEPT, Decision, reflect, replay_probability
+from expunge.coupling import KEPT, Decision, keep_or_jump, replay_probability
 from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise
+from expunge.grid import dithered
 from expunge.independent import adaptive, allowances, row_by_row
 from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
-from expunge.records import Total
+from expunge.records import Total, Totals
 from expunge.types import Array, Ints
-from expunge.verdicts import Reconciliation, Setting, Verdict, changes
+from expunge.verdicts import Reconciliation, Setting, Verdict
 
 
 def noiseless(setting: Setting) -> Reconciliation:
@@ -28,13 +29,11 @@ def noiseless(setting: Setting) -> Reconciliation:
     """
     verdict = Verdict()
     for step in setting.touched:
-        reply = yield setting.ask(step)
-        assert reply.shift is not None
-        rounded_otherwise = reply.total is not None and not np.array_equal(reply.total.sum, setting.sums[step])
-        if reply.shift.sum.any() or rounded_otherwise:
+        new = setting.new_sum(step, (yield setting.ask(step)))
+        if not np.array_equal(new, setting.sums[step]):
             verdict.probabilities.append(0.0 if setting.only_adds(step) else 1.0)
-            return verdict.replay(setting, step, reply.shift.sum, NoNoise())
-        verdict.keep(setting, step, reply)
+            return verdict.replay(step, NoNoise(), new)
+        verdict.sums[step] = new
     return verdict
 
 
@@ -75,7 +74,7 @@ class _Coins:
                 along = float(column.probe @ self.xi[column.rows] @ shift)
             else:
                 along = self._along(step, shift)
-            decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
+            decision = keep_or_jump(distance, along / (setting.sigma**2 * distance), setting.coins)
         if self.sight is not None:
             group.move(decision.moved(shift))
         elif self.many:
@@ -86,10 +85,13 @@ class _Coins:
         """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t² for the stored noise."""
         setting = self.setting
         if not setting.mechanism.prefix:
-            return float((setting.answers[step] - setting.sums[step]) @ shift)
+            return float((setting.answers[step] - setting.grid.met(setting.sums[step])) @ shift)
+        pull = setting.mechanism.pull(step, setting.horizon)
+        if setting.cancels(shift):
+            return float(pull @ (setting.noise(setting.horizon) @ shift))
         along = setting.answers[: setting.horizon] @ shift
-        along -= (setting.sums[: setting.horizon] @ shift).cumsum()
-        return float(setting.mechanism.pull(step, setting.horizon) @ along)
+        along -= (setting.grid.met(setting.sums[: setting.horizon]) @ shift).cumsum()
+        return float(pull @ along)
 
     def _group(self, sight: _Tabled | _Whitened) -> _Group:
         """Return the group of the next touched step."""
@@ -171,23 +173,22 @@ class _Whitened:
 
 
 def joint(setting: Setting) -> Reconciliation:
-    """Keep the whole remaining path, or reflect all of it: a coin at every touched step. (docs/guarantee.md#joint)"""
+    """Keep the whole remaining path, or let all of it jump: a coin at every touched step. (docs/guarantee.md#joint)"""
     verdict = Verdict()
     coins = _Coins(setting)
     moved: Array | None = None  # how far the noise has moved on the rows from here on
     for position, step in enumerate(setting.touched):
-        reply = yield setting.ask(step)
-        assert reply.shift is not None
-        decision, probability = coins.toss(step, reply.shift.sum)
+        new = setting.new_sum(step, (yield setting.ask(step)))
+        shift = setting.shift(step, new)
+        decision, probability = coins.toss(step, shift)
         verdict.probabilities.append(probability)
-        move = decision.moved(reply.shift.sum)
+        move = decision.moved(shift)
         moved = move if moved is None or not setting.mechanism.prefix else moved + move
         if not decision.kept:
             later = setting.touched[position + 1 :]
             noise = coins.noise if coins.many else setting.noise(setting.horizon)
-            source = _JointNoise(coins, noise, moved, step, frozenset(later))
-            return verdict.replay(setting, step, reply.shift.sum, source)
-        verdict.keep(setting, step, reply)
+            return verdict.replay(step, _JointNoise(coins, noise, moved, step, frozenset(later)), new)
+        verdict.sums[step] = new
     return verdict
 
 
@@ -204,10 +205,10 @@ class _JointNoise:
     def wants_shift(self, step: int) -> bool:
         return step in self.later
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         prefix = self.coins.setting.mechanism.prefix
         if shift is not None:
-            move = self.coins.toss(step, shift.sum)[0].moved(shift.sum)
+            move = self.coins.toss(step, shift)[0].moved(shift)
             self.moved = self.moved + move if prefix else move
         elif not prefix and step > self.first:
             return self.noise[step]
@@ -215,7 +216,7 @@ class _JointNoise:
 
 
 def sequential(setting: Setting) -> Reconciliation:
-    """Keep or reflect row by row; after the first reflection no more coins. (docs/guarantee.md#sequential)"""
+    """Keep or jump row by row; after the first jump no more coins. (docs/guarantee.md#sequential)"""
     if not setting.mechanism.prefix:
         return (yield from row_by_row(setting))
     verdict = Verdict()
@@ -230,24 +231,38 @@ def sequential(setting: Setting) -> Reconciliation:
     shifts: dict[int, Array] = {}
     moves = np.zeros_like(noise)
     for row in sorted(seen_by):
+        new = None
         if row in seen_by[row]:
-            reply = yield setting.ask(row)
-            assert reply.shift is not None
-            shifts[row] = reply.shift.sum
+            new = setting.new_sum(row, (yield setting.ask(row)))
+            shifts[row] = setting.shift(row, new)
         shift = sum((shifts[step] for step in seen_by[row]), np.zeros(noise.shape[1]))
         length, scale = math.sqrt(shift @ shift), setting.sigma * scales.item(row)
         decision = KEPT
         if length > 0.0:
             xi = noise[row] - mechanism.carry(noise, row)
-            decision = reflect(length / scale, float(xi @ shift) / (scale * length), setting.rng)
+            decision = keep_or_jump(length / scale, float(xi @ shift) / (scale * length), setting.coins)
         verdict.probabilities.append(replay_probability(length / scale))
         moves[row] = decision.move * shift
         if not decision.kept:
-            source = GivenNoise(noise - mechanism.color(moves))
-            return verdict.replay(setting, row, shifts.get(row), source)
-        if row in shifts:
-            verdict.keep(setting, row, reply)
+            return verdict.replay(row, GivenNoise(noise - mechanism.color(moves)), new)
+        if new is not None:
+            verdict.sums[row] = new
     return verdict
+
+
+def _parts(setting: Setting) -> Generator[Ask, Reply, Totals]:
+    """Ask what enters and leaves every touched step, and look at no other record."""
+    touched = setting.touched
+    if setting.grid.exact:
+        reply = yield Ask(touched[0], setting.path_to(setting.horizon), steps=touched)
+        assert reply.shifts is not None
+        return reply.shifts
+    each: list[Total] = []
+    for step in touched:
+        reply = yield Ask(step, setting.path_to(step), shift=True)
+        assert reply.shift is not None
+        each.append(reply.shift)
+    return Totals.of(each)
 
 
 def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]:
@@ -255,7 +270,7 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
     mechanism = setting.mechanism
     if not setting.touched:
         return 0.0
-    found = yield from changes(setting)
+    found = yield from _parts(setting)
     shifts = dict(zip(setting.touched, found.sums, strict=True))
     if setting.sigma == 0.0:
         return float(any(shift.any() for step, shift in shifts.items() if not setting.only_adds(step)))
@@ -279,7 +294,7 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
 
 @dataclass
 class Tail:
-    """Noise of an ordered schedule: row ``horizon`` keeps its ξ, rows beyond get fresh ones.
+    """Noise of an ordered schedule: row ``horizon`` keeps its ξ where that is on the grid; other rows get fresh ones.
 
     (docs/guarantee.md#ordered-schedules)
     """
@@ -295,7 +310,7 @@ class Tail:
         """Ask the source of the earlier rows."""
         return self.inner is not None and step < self.setting.horizon and self.inner.wants_shift(step)
 
-    def row(self, step: int, shift: Total | None) -> Array:
+    def row(self, step: int, shift: Array | None) -> Array:
         """Return the row, and remember it for the rows that continue it."""
         setting, row = self.setting, step - self.first
         if step < setting.horizon:
@@ -304,11 +319,13 @@ class Tail:
         elif setting.sigma == 0.0:
             self.history[row] = 0.0
         else:
-            xi = self.xi_at_horizon
-            if xi is None or step > setting.horizon:
+            carry = setting.mechanism.carry(self.history, step, self.first)
+            if self.xi_at_horizon is not None and step == setting.horizon:
+                self.history[row] = carry + self.xi_at_horizon
+            else:
                 scale = setting.sigma * setting.mechanism.scale_of(step)
-                xi = np.asarray(scale * setting.rng.standard_normal(self.history.shape[1]))
-            self.history[row] = setting.mechanism.carry(self.history, step, self.first) + xi
+                xi = scale * setting.draws.standard_normal(self.history.shape[1])
+                self.history[row] = dithered(carry + xi, setting.grid.unit, setting.draws)
         return self.history[row]
 
 
@@ -319,13 +336,14 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
     are read: an append to a tree costs the same however long it is.
     """
     horizon, mechanism = setting.horizon, setting.mechanism
-    if verdict.first is None and setting.sigma > 0.0 and after == horizon + 1 <= before:
+    one_row = verdict.first is None and setting.sigma > 0.0 and after == horizon + 1 <= before
+    if one_row and (mechanism.whole or not verdict.sums):
         return _with_last_row(setting, verdict)
     base = -1
     if verdict.first is None:
         base = horizon - 1 if setting.sigma == 0.0 else min([horizon - 1, *map(mechanism.reach, range(horizon, after))])
     xi = None
-    if setting.sigma > 0.0 and horizon < min(before, after):
+    if setting.sigma > 0.0 and mechanism.whole and horizon < min(before, after):
         old = setting.since(base, horizon + 1)[0]
         xi = old[-1] - mechanism.carry(old, horizon, max(base, 0))
     verdict.first = horizon if verdict.first is None else verdict.first
@@ -340,11 +358,11 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
 def _with_last_row(setting: Setting, verdict: Verdict) -> Array:
     """Recompute the row at the horizon alone: answers before it stay, so it moves by what it sees of changed sums."""
     step = setting.horizon
-    rest = setting.answers[step] - setting.sums[step]
+    rest = setting.answers[step] - setting.grid.met(setting.sums[step])
     for touched, row in verdict.sums.items():
         weight = setting.mechanism.weight(step, touched)
         if weight != 0.0:
-            rest = rest + weight * (row - setting.sums[touched])
+            rest = rest + weight * setting.shift(touched, row)
     verdict.first, verdict.noise = step, SameNoise(rest)
     return np.zeros_like(rest)
 

@@ -80,8 +80,8 @@ AT_ONCE = 2**20
 """How many numbers contributions may take up at a time, where they are exact in any order."""
 
 
-def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | None) -> Total:
-    """Sum what the records of a batch contribute; on a grid of ``unit`` the sum is exact in any order.
+def evaluate(query: Query, step: int, path: Path, batch: Batch, share: Share) -> Total:
+    """Sum what the records of a batch contribute; on a grid of their own the sum is exact in any order.
 
     (There are two zeros. A sum that is kept has the positive one: ``0.0 + sum``.)
     """
@@ -89,12 +89,12 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
     if number == 0:
         return Total(np.zeros(query.size), 0, 0)
     fast = getattr(query, "total", None)
-    if fast is not None and (unit is None or hasattr(query, "exact_to")):
+    if fast is not None and (share.unit is None or hasattr(query, "exact_to")):
         summed, above = fast(step, path, batch)
-    elif unit is None:
-        summed, above = _added_up(query, query.contributions(step, path, batch), number, step)
+    elif share.unit is None:
+        summed, above = _added_up(query, query.contributions(step, path, batch), batch, step, share)
     else:
-        summed, above = _added_up_exactly(query, step, path, batch, unit, number)
+        summed, above = _added_up_exactly(query, step, path, batch, share, number)
     if summed.shape != (query.size,):
         raise BadContribution(
             f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
@@ -108,21 +108,38 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, unit: float | No
     return Total(summed, number, above)
 
 
-def _added_up(query: Query, contributions: Array, number: int, step: int) -> tuple[Array, int]:
+def _added_up(query: Query, contributions: Array, batch: Batch, step: int, share: Share) -> tuple[Array, int]:
     """Return the sum of contributions, and how many of them are above the bound."""
-    each = np.asarray(contributions, dtype=float)
+    each, number = np.asarray(contributions, dtype=float), batch[0].shape[0]
     if each.shape != (number, query.size):
         raise BadContribution(
             f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
             f"declares size={query.size}. Return one row of that many numbers for each record."
         )
-    above = int(np.count_nonzero(np.einsum("ij,ij->i", each, each) > (query.bound * (1 + 1e-12)) ** 2))
+    squares = np.einsum("ij,ij->i", each, each)
+    above = int(np.count_nonzero(squares > (query.bound * (1 + 1e-12)) ** 2))
+    if share.clip:
+        each = _clipped(query, each, np.sqrt(squares), batch, share)
     return np.add.reduce(each, axis=0), above
 
 
-def _added_up_exactly(query: Query, step: int, path: Path, batch: Batch, unit: float, number: int) -> tuple[Array, int]:
+def _clipped(query: Query, each: Array, lengths: Array, batch: Batch, share: Share) -> Array:
+    """Shorten contributions to the bound, or to what the query says of each record, after rounding."""
+    norms = getattr(query, "norms", None)
+    limits = query.bound if norms is None else np.minimum(query.bound, norms(batch))
+    long = lengths > limits
+    if not long.any():
+        return each
+    shorter = each * np.where(long, limits / np.where(long, lengths, 1.0), 1.0)[:, None]
+    return shorter if share.unit is None else on_grid(shorter, share.unit)
+
+
+def _added_up_exactly(
+    query: Query, step: int, path: Path, batch: Batch, share: Share, number: int
+) -> tuple[Array, int]:  # fmt: skip
     """Do the same on a grid, where order does not matter, a part of the records at a time."""
-    summed, above = np.zeros(query.size), 0
+    summed, above, unit = np.zeros(query.size), 0, share.unit
+    assert unit is not None
     rows = max(1, AT_ONCE // query.size)
     for first in range(0, number, rows):
         part = batch if rows >= number else tuple([column[first : first + rows] for column in batch])
@@ -133,7 +150,7 @@ def _added_up_exactly(query: Query, step: int, path: Path, batch: Batch, unit: f
                 f"step {step}: {number} contributions of up to {largest:g} cannot be summed exactly on a grid of "
                 f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
             )
-        more, higher = _added_up(query, each, min(rows, number - first), step)
+        more, higher = _added_up(query, each, part, step, share)
         summed, above = summed + more, above + higher
     return summed, above
 
@@ -154,6 +171,12 @@ class Contributors(Protocol):
 
     def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what the records of a place contribute to a step."""
+
+    def before(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what the records of a place would contribute to a step without the staged edit.
+
+        Where steps visit everyone it is not asked for.
+        """
 
     def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
         """Sum what enters a place by the staged edit, minus what leaves it."""
@@ -213,10 +236,14 @@ class Records(Contributors, Protocol):
 
 
 class Share(NamedTuple):
-    """How a step takes its records: the probability that each joins, and the grid that sums are exact on."""
+    """How a step takes its records: the probability that each joins, and the grid that sums are exact on.
+
+    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that.
+    """
 
     rate: float
     unit: float | None
+    clip: bool = False
 
 
 @dataclass(frozen=True, eq=False)

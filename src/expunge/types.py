@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,3 +16,20 @@ Column = Any
 """One column of some records: an array with a row for each, or, if sparse, a `scipy.sparse.csr_array`."""
 Batch = tuple[Column, ...]
 """The columns of some records, equally long. (``column.shape[0]`` says how long; sparse ones have no ``len``.)"""
+
+
+class Uniforms(Protocol):
+    """Whoever draws numbers between 0 and 1, such as NumPy's generators."""
+
+    def random(self, size: Any = None) -> Any:
+        """Return so many of them."""
+
+
+class Draws(Uniforms, Protocol):
+    """Whoever draws noise and tosses coins."""
+
+    def standard_normal(self, size: Any = None) -> Any:
+        """Return so many normal numbers."""
+
+    def standard_exponential(self, size: Any = None) -> Any:
+        """Return so many exponential numbers."""

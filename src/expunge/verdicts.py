@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from expunge.forward import Ask, NoiseSource, Reply
+from expunge.grid import NoiseGrid
 from expunge.mechanisms import Mechanism
-from expunge.records import Total, Totals
+from expunge.records import Totals
 from expunge.rows import Path, Rows
-from expunge.types import Array
+from expunge.types import Array, Draws
+
+LOST = 1e-10
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,13 @@ class Setting:
     """The steps whose records change, ascending, below the horizon."""
     horizon: int
     """Coins look at rows below this one only."""
-    exact_sums: bool
-    """Whether sums lie on a grid, so that a kept sum can be changed by adding."""
-    rng: np.random.Generator
+    grid: NoiseGrid
+    """Where sums and noise meet. If sums are exact, a kept one can be changed by adding."""
+    largest: float
+    """No sum that answers are made of is larger, as long as contributions are within the bound."""
+    coins: Draws
+    draws: Draws
+    """Where new noise comes from."""
 
     def path_to(self, step: int) -> Path:
         """Return the stored iterates that step ``step`` could see."""
@@ -49,10 +58,10 @@ class Setting:
         that are to take the place of the stored ones.
         """
         first = max(base, 0)
-        sums = self.sums[first:stop].copy()
+        sums = self.grid.met(self.sums[first:stop].copy())
         for step, row in (changed or {}).items():
             if first <= step < stop:
-                sums[step - first] = row
+                sums[step - first] = self.grid.met(row)
         answers = self.answers[first:stop]
         if not self.mechanism.prefix:
             return answers - sums, np.zeros(sums.shape[1])
@@ -62,12 +71,31 @@ class Setting:
         return answers - running, running[-1].copy() if len(running) else np.zeros(sums.shape[1])
 
     def ask(self, step: int) -> Ask:
-        """Ask for what the edit changes of a step along the stored path, and (if it must be) the new sum."""
-        return Ask(step, self.path_to(step), not self.exact_sums, True)
+        """Ask for what is needed to know the new sum of a step along the stored path."""
+        return Ask(step, self.path_to(step), total=not self.grid.exact, shift=self.grid.exact)
+
+    def new_sum(self, step: int, reply: Reply) -> Array:
+        """Return the new sum of a step along the stored path, as it is to be kept."""
+        if reply.total is not None:
+            return reply.total.sum
+        assert reply.shift is not None
+        return np.asarray(self.sums[step] + reply.shift.sum)
+
+    def shift(self, step: int, new: Array) -> Array:
+        """Return by how much a step's sum changes, as it meets the noise."""
+        return np.asarray(self.grid.met(new) - self.grid.met(self.sums[step]))
+
+    def cancels(self, shift: Array) -> bool:
+        """Say whether answers are so much larger than the noise that it must be taken out before it is multiplied.
+
+        Else the digits that are lost change no decision with a probability above `LOST`. (docs/guarantee.md#the-grid)
+        """
+        products = self.largest * math.sqrt(shift @ shift) / self.sigma**2
+        return 4.0 * (self.horizon + len(shift)) * products * 2.0**-53 > LOST
 
     def only_adds(self, step: int) -> bool:
         """Say whether, without noise, all that a change from this step on takes is to add to its sum."""
-        return self.sigma == 0.0 and self.exact_sums and step == self.horizon - 1
+        return self.sigma == 0.0 and self.grid.exact and step == self.horizon - 1
 
 
 @dataclass
@@ -79,41 +107,40 @@ class Verdict:
     noise: NoiseSource | None = None
     probabilities: list[float] = field(default_factory=list)
     known: Array | None = None
-    """The new sum of the first replayed row, where it is known: its path is the old one, and sums lie on a grid."""
+    """The new sum of the first replayed row, where it is known: its path is the old one."""
 
-    def keep(self, setting: Setting, step: int, reply: Reply) -> None:
-        """Take over the new sum of a step."""
-        assert reply.shift is not None
-        if reply.total is not None:
-            self.sums[step] = reply.total.sum
-        else:
-            self.sums[step] = setting.sums[step] + reply.shift.sum
-
-    def replay(self, setting: Setting, step: int, shift: Array | None, noise: NoiseSource) -> Verdict:
-        """Say that rows are replayed from a step on, whose sum changes by ``shift``."""
-        self.first, self.noise = step, noise
-        if setting.exact_sums and shift is not None:
-            self.known = setting.sums[step] + shift
+    def replay(self, step: int, noise: NoiseSource, known: Array | None = None) -> Verdict:
+        """Say that rows are replayed from a step on, whose new sum may be known."""
+        self.first, self.noise, self.known = step, noise, known
         return self
 
 
 Reconciliation = Generator[Ask, Reply, Verdict]
 
 
-def changes(setting: Setting, verdict: Verdict | None = None) -> Generator[Ask, Reply, Totals]:
-    """Ask what the edit changes of every touched step along the stored path; a verdict takes over the new sums."""
+class Changes(NamedTuple):
+    """What an edit changes of all touched steps along the stored path: a row, or a number, for each."""
+
+    sums: Array
+    """The new sums."""
+    shifts: Array
+    """By how much sums change, as they meet the noise."""
+    parts: Totals
+    """What enters and leaves, summed by itself."""
+
+
+def changes(setting: Setting) -> Generator[Ask, Reply, Changes]:
+    """Ask what the edit changes of every touched step along the stored path."""
     touched = setting.touched
-    if setting.exact_sums:
-        reply = yield Ask(touched[0], setting.path_to(setting.horizon), False, False, touched)
+    stored = setting.sums[touched]
+    if setting.grid.exact:
+        reply = yield Ask(touched[0], setting.path_to(setting.horizon), steps=touched)
         assert reply.shifts is not None
-        if verdict is not None:
-            verdict.sums = dict(zip(touched, setting.sums[touched] + reply.shifts.sums, strict=True))
-        return reply.shifts
-    each: list[Total] = []
-    for step in touched:
-        reply = yield Ask(step, setting.path_to(step), verdict is not None, True)
-        assert reply.shift is not None
-        if verdict is not None:
-            verdict.keep(setting, step, reply)
-        each.append(reply.shift)
-    return Totals.of(each)
+        parts, sums = reply.shifts, stored + reply.shifts.sums
+    else:
+        replies: list[Reply] = []
+        for step in touched:
+            replies.append((yield Ask(step, setting.path_to(step), total=True, shift=True)))
+        parts = Totals.of([reply.shift for reply in replies if reply.shift is not None])
+        sums = np.stack([reply.total.sum for reply in replies if reply.total is not None])
+    return Changes(sums, setting.grid.met(sums) - setting.grid.met(stored), parts)

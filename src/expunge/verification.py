@@ -67,6 +67,7 @@ def verify(
     if learner.sigma == 0.0 and not _agree(noise, np.zeros_like(noise), tolerance):
         row = int(np.argwhere(noise)[0][0])
         problems.append(f"answers: row {row} is not the sum of the steps, though there is no noise")
+    problems += _off_grid(learner, transcript)
     return Verification(tuple(problems), p_value, steps, records.count)
 
 
@@ -76,7 +77,7 @@ def _check_step(
     problems = []
     path = Path(transcript.start, transcript.iterates, step)
     place = learner.schedule.place(step)
-    total = records.total(place, step, path, learner.query, learner.share)
+    total = learner.total(records, step, path)
     stored = transcript.sums[step]
     if not _agree(stored, total.sum, tolerance):
         why = _explain(learner, records, place, step, path, stored, total) if intact else "see the damage above"
@@ -111,8 +112,17 @@ def _explain(
     return "a record was taken out or altered there"
 
 
+def _off_grid(learner: Learner, transcript: Transcript) -> list[str]:
+    """Name answers that are not on the grid: digits below it could tell of records that are gone."""
+    unit = learner.grid.unit
+    if unit == 0.0:
+        return []
+    off = np.argwhere(np.fmod(transcript.answers[:], unit))
+    return [f"answers: row {off[0][0]}, column {off[0][1]} is not on the grid of {unit:g}"] if len(off) else []
+
+
 def _noise(learner: Learner, transcript: Transcript) -> tuple[Array, float | None]:
-    sums = transcript.sums[:]
+    sums = learner.grid.met(transcript.sums[:])
     noise = transcript.answers[:] - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
     if learner.sigma == 0.0 or noise.size == 0:
         return noise, None

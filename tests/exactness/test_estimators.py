@@ -127,7 +127,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("solver", CHOICES["solver"])
 def test_to_keep_always_is_caught(solver, monkeypatch):
-    monkeypatch.setattr("expunge.reconcile.reflect", lambda shift, projection, rng: KEPT)
+    monkeypatch.setattr("expunge.reconcile.keep_or_jump", lambda shift, projection, coins: KEPT)
     report = check({**PLAIN, "solver": solver, "request": "bulk"}, runs=600, rho=0.95)
     assert report.p_value < 1e-6, report
 
@@ -213,7 +213,7 @@ def test_a_plan_made_for_the_exact_number_of_records_is_caught(monkeypatch):
 
 
 def test_to_keep_always_is_caught_through_the_estimator(monkeypatch):
-    monkeypatch.setattr("expunge.reconcile.reflect", lambda shift, projection, rng: KEPT)
+    monkeypatch.setattr("expunge.reconcile.keep_or_jump", lambda shift, projection, coins: KEPT)
     report = compared({**CLASSES, "rho": 0.95}, [0, 2], runs=500)
     assert report.p_value < 1e-6, report
 

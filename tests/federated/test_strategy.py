@@ -1140,7 +1140,7 @@ def test_replies_that_are_of_no_use_any_more_are_fetched_all_the_same():
     def at_first(message: Message, ask):
         if cut:
             return fine(message, ask)
-        with mock.patch("expunge.independent.reflect", return_value=Decision(False, 0.3)):
+        with mock.patch("expunge.independent.keep_or_jump", return_value=Decision(False, -2.0)):
             strategy.forget("ann")
         cut.append(f"message-{party.grid.sent}")
         return []

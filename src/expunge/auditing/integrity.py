@@ -110,7 +110,7 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
 
 def _noise(model: Any, p_value: float) -> Noise:
     learner, transcript = model.plan_.learner, model.transcript_
-    sums: Array = transcript.sums
+    sums: Array = learner.grid.met(transcript.sums)
     noise = transcript.answers - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
     scales = learner.sigma * learner.mechanism.scales(len(noise))
     xi = (learner.mechanism.whiten(noise) / scales[:, None]).ravel()

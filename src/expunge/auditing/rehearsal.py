@@ -209,6 +209,5 @@ def _sums(learner: Learner, records: MemoryRecords, start: Array, iterates: Arra
     """Return what the records that are left contribute along these iterates."""
     found = np.zeros((len(iterates[:]), learner.query.size))
     for step in range(len(found)):
-        path, place = Path(start, iterates, step), learner.schedule.place(step)
-        found[step] = records.total(place, step, path, learner.query, learner.share).sum
+        found[step] = learner.total(records, step, Path(start, iterates, step)).sum
     return found

@@ -165,7 +165,14 @@ class Clients:
             for client in leaving:
                 del present[client.name]
             present.update({client.name: client for client in entering})
-        taking, units = self.takes_part(present.values(), step), np.zeros(self._query.size, dtype=np.int64)
+        return self._sum(present.values(), step)
+
+    def before(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+        """Sum what members have contributed to a round, without the staged edit."""
+        return self._sum(self.members.values(), step)
+
+    def _sum(self, clients: Iterable[Client], step: int) -> Total:
+        taking, units = self.takes_part(clients, step), np.zeros(self._query.size, dtype=np.int64)
         for _, numbers in self._contributions(taking, step):
             units += numbers.sum(axis=0, dtype=np.int64)
         return Total(np.asarray(units * self._query.unit), len(taking), 0)

@@ -89,7 +89,7 @@ class StoredRecords(MemoryRecords):
                 stop = first + int(batch[0].shape[0])
                 mask = joins(self._shelves.joined(len(self.model) - 1, place, first, stop), step, share.rate)
                 batch = tuple([column[mask] for column in batch])
-            part = evaluate(query, step, path, batch, share.unit)
+            part = evaluate(query, step, path, batch, share)
             total = Total(total.sum + part.sum, total.evaluations + part.evaluations, total.above + part.above)
         return total
 
