@@ -10,8 +10,9 @@ from scipy import stats
 
 from expunge import Delete, Everyone, GradientDescent, Identity, Insert, Learner, MemoryRecords, PerRecord, Replace
 from expunge.engine import chance_of_replay, change, learn, learn_with_outcome, verify
-from expunge.errors import BadContribution
+from expunge.errors import ClippedWarning
 from expunge.extents import Extent
+from expunge.keeper import Keeper
 from expunge.losses import Logistic, Multinomial
 from expunge.queries import ClusterMoments, GridGradient
 from expunge.rows import Path
@@ -209,14 +210,32 @@ def test_only_exact_queries_are_looked_at_in_all_rounds_at_once():
     assert verify(learner, records, transcript).ok
 
 
-def test_norms_that_are_too_small_are_refused_before_the_coin():
+def test_contributions_longer_than_their_norms_count_with_these():
     learner = Learner(Everyone(3), Loose(0.1), GradientDescent(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
-    records, transcript, coins = learned(learner, (points(np.random.default_rng(14)),))
-    before = bits(transcript)
-    with pytest.raises(BadContribution, match=r"longer than the query's norms\(\) say"):
-        change(learner, records, transcript, Delete([3]), coins)
-    assert bits(transcript) == before
+    columns = (points(np.random.default_rng(14)),)
+    with pytest.warns(ClippedWarning):
+        records, transcript, coins = learned(learner, columns)
+    assert np.linalg.norm(transcript.sums[:], axis=1).max() <= 0.1 * np.linalg.norm(columns[0], axis=1).sum()
+    change(learner, records, transcript, Delete([3]), coins).commit()
     assert verify(learner, records, transcript).ok
+
+
+def loud_elsewhere(step, path, x):
+    """A contribution that is within its bound at first, and far above it where a replay leads to."""
+    return x * (1.0 + 50.0 * np.abs(path[-1]).sum())
+
+
+def test_a_query_that_exceeds_its_bound_on_a_new_path_does_not_stop_requests():
+    """It used to raise after the request was begun: then every later call raised as well."""
+    query = PerRecord(loud_elsewhere, size=2, bound=1.5)
+    learner = Learner(Everyone(3), query, GradientDescent(np.zeros(2), 0.01), Identity(), 2.0, "adaptive")
+    with pytest.warns(ClippedWarning):
+        records, transcript, coins = learned(learner, (points(np.random.default_rng(15)),))
+    keeper = Keeper(learner, records, transcript, counts=False)
+    outcomes = [keeper.serve(Delete([number]), coins, lambda: None) for number in range(30)]
+    assert any(not outcome.kept and outcome.above_bound for outcome in outcomes)
+    assert keeper.count == N - 30
+    assert keeper.verify(lambda: None, 0.0).ok
 
 
 def test_tiny_parameters_are_rounded_to_zero_and_a_small_intercept_stays_one():

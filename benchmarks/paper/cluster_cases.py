@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -104,5 +103,5 @@ def cluster_controls() -> list[Control]:
         Control("k-means, adaptive, a fresh fit when a replay fails", one, {}, fresh_fit),
         Control("k-means, sequential, a fresh fit when a replay fails", by_row, {}, fresh_fit),
         Control("k-means, the count of a deleted point stays", one, {}, _count_stays),
-        Control("k-means, a budget from half the norms", one, {"allowances": _half, "ROUNDING": math.inf}),
+        Control("k-means, a budget from half the norms", one, {"allowances": _half}),
     ]

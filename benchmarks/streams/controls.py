@@ -61,12 +61,17 @@ class _AmongThoseThere(Shuffled):
 # --- rows at the end --------------------------------------------------------------------------------------------
 
 
+def _anew(tail: reconcile.Tail) -> bool:
+    """Say whether the row at the horizon is a new one."""
+    return tail.xi_at_horizon is None and tail.row_at_horizon is None
+
+
 class _NoCarry(reconcile.Tail):
     """New rows get noise that does not continue that of earlier ones."""
 
     def row(self, step: int, shift: Array | None) -> Array:
         setting, row = self.setting, step - self.first
-        if step < setting.horizon or (step == setting.horizon and self.xi_at_horizon is not None):
+        if step < setting.horizon or (step == setting.horizon and not _anew(self)):
             return super().row(step, shift)
         scale = setting.sigma * setting.mechanism.scale_of(step)
         xi = scale * setting.draws.standard_normal(self.history.shape[1])
@@ -109,7 +114,7 @@ class _Reusing(reconcile.Tail):
 
     def row(self, step: int, shift: Array | None) -> Array:
         found = super().row(step, shift)
-        new = step > self.setting.horizon or (step == self.setting.horizon and self.xi_at_horizon is None)
+        new = step > self.setting.horizon or (step == self.setting.horizon and _anew(self))
         if new and step in self.spare:
             found = self.history[step - self.first] = self.spare[step]
         return found
@@ -120,7 +125,7 @@ class _ReusingSources(_Reusing):
 
     def row(self, step: int, shift: Array | None) -> Array:
         found = super(_Reusing, self).row(step, shift)
-        new = step > self.setting.horizon or (step == self.setting.horizon and self.xi_at_horizon is None)
+        new = step > self.setting.horizon or (step == self.setting.horizon and _anew(self))
         if new and step in self.spare:
             carry = self.setting.mechanism.carry(self.history, step, self.first)
             found = self.history[step - self.first] = carry + self.spare[step]

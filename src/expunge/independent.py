@@ -96,8 +96,7 @@ class _BridgedNoise:
         length = 0.0 if shift is None else math.sqrt(shift @ shift)
         if shift is None or length == 0.0:
             return dithered(xi, unit, draws)
-        direction = shift / length
-        distance = min(length / sigma, math.sqrt(self.bridge.left))  # no more than is left, in the last digit too
+        direction, distance = shift / length, length / sigma
         xi += (sigma * self.bridge.draw(distance, draws) - xi @ direction) * direction
         noise = dithered(xi, unit, draws)
         self.bridge = self.bridge.beyond(distance, float(noise @ direction) / sigma)

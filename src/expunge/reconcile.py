@@ -294,7 +294,7 @@ def expectation(setting: Setting, coupling: str) -> Generator[Ask, Reply, float]
 
 @dataclass
 class Tail:
-    """Noise of an ordered schedule: row ``horizon`` keeps its ξ where that is on the grid; other rows get fresh ones.
+    """Noise of an ordered schedule: row ``horizon`` stays as it is, or keeps its ξ; other rows get fresh ones.
 
     (docs/guarantee.md#ordered-schedules)
     """
@@ -305,6 +305,9 @@ class Tail:
     history: Array
     """The new noise from row ``first`` on; rows below the first recomputed one are filled in."""
     xi_at_horizon: Array | None
+    """The ξ of row ``horizon``, where it is on the grid."""
+    row_at_horizon: Array | None
+    """The noise of that row, where that of the rows before it is what it was."""
 
     def wants_shift(self, step: int) -> bool:
         """Ask the source of the earlier rows."""
@@ -319,14 +322,23 @@ class Tail:
         elif setting.sigma == 0.0:
             self.history[row] = 0.0
         else:
-            carry = setting.mechanism.carry(self.history, step, self.first)
-            if self.xi_at_horizon is not None and step == setting.horizon:
-                self.history[row] = carry + self.xi_at_horizon
-            else:
-                scale = setting.sigma * setting.mechanism.scale_of(step)
-                xi = scale * setting.draws.standard_normal(self.history.shape[1])
-                self.history[row] = dithered(carry + xi, setting.grid.unit, setting.draws)
+            self.history[row] = self._at_horizon() if step == setting.horizon else self._fresh(step)
         return self.history[row]
+
+    def _at_horizon(self) -> Array:
+        if self.row_at_horizon is not None:
+            return self.row_at_horizon
+        step = self.setting.horizon
+        if self.xi_at_horizon is None:
+            return self._fresh(step)
+        return self.setting.mechanism.carry(self.history, step, self.first) + self.xi_at_horizon
+
+    def _fresh(self, step: int) -> Array:
+        setting = self.setting
+        scale = setting.sigma * setting.mechanism.scale_of(step)
+        xi = scale * setting.draws.standard_normal(self.history.shape[1])
+        carry = setting.mechanism.carry(self.history, step, self.first)
+        return dithered(carry + xi, setting.grid.unit, setting.draws)
 
 
 def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Array:
@@ -342,16 +354,19 @@ def with_tail(setting: Setting, verdict: Verdict, before: int, after: int) -> Ar
     base = -1
     if verdict.first is None:
         base = horizon - 1 if setting.sigma == 0.0 else min([horizon - 1, *map(mechanism.reach, range(horizon, after))])
-    xi = None
-    if setting.sigma > 0.0 and mechanism.whole and horizon < min(before, after):
+    xi = row = None
+    if setting.sigma > 0.0 and horizon < min(before, after):
         old = setting.since(base, horizon + 1)[0]
-        xi = old[-1] - mechanism.carry(old, horizon, max(base, 0))
+        if verdict.first is None and not verdict.sums:
+            row = old[-1]
+        elif mechanism.whole:
+            xi = old[-1] - mechanism.carry(old, horizon, max(base, 0))
     verdict.first = horizon if verdict.first is None else verdict.first
     known, running = setting.since(base, verdict.first, verdict.sums)
     first = max(base, 0)
     history = np.zeros((after - first, setting.sums.shape[1]))
     history[: len(known)] = known
-    verdict.noise = Tail(setting, verdict.noise, first, history, xi)
+    verdict.noise = Tail(setting, verdict.noise, first, history, xi, row)
     return running
 
 

@@ -116,22 +116,18 @@ def _added_up(query: Query, contributions: Array, batch: Batch, step: int, share
             f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
             f"declares size={query.size}. Return one row of that many numbers for each record."
         )
-    squares = np.einsum("ij,ij->i", each, each)
-    above = int(np.count_nonzero(squares > (query.bound * (1 + 1e-12)) ** 2))
-    if share.clip:
-        each = _clipped(query, each, np.sqrt(squares), batch, share)
+    lengths, limits = np.sqrt(np.einsum("ij,ij->i", each, each)), _limits(query, batch, share)
+    above = int(np.count_nonzero(lengths > limits * (1 + 1e-12)))
+    if share.clip and above:
+        shorter = each * np.minimum(1.0, limits / np.maximum(lengths, 1e-300))[:, None]
+        each = shorter if share.unit is None else on_grid(shorter, share.unit)
     return np.add.reduce(each, axis=0), above
 
 
-def _clipped(query: Query, each: Array, lengths: Array, batch: Batch, share: Share) -> Array:
-    """Shorten contributions to the bound, or to what the query says of each record, after rounding."""
+def _limits(query: Query, batch: Batch, share: Share) -> Array | float:
+    """Return how long contributions may be: the bound, or what the query says of each record where that counts."""
     norms = getattr(query, "norms", None)
-    limits = query.bound if norms is None else np.minimum(query.bound, norms(batch))
-    long = lengths > limits
-    if not long.any():
-        return each
-    shorter = each * np.where(long, limits / np.where(long, lengths, 1.0), 1.0)[:, None]
-    return shorter if share.unit is None else on_grid(shorter, share.unit)
+    return query.bound if norms is None or not share.clip else np.minimum(query.bound, norms(batch))
 
 
 def _added_up_exactly(
