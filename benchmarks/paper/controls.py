@@ -156,7 +156,8 @@ def controls() -> list[Control]:
     scattered = Case("scattered", learner(Scattered(2), ROOT, sigma=1.0), ONE, columns=(ALIGNED,))
     bulk = Case("bulk", learner(Scattered(2), TREE, sigma=1.2), (Delete([0, 1, 2, 3]),), columns=(ALIGNED,))
     epochs = Case("epochs", learner(Scattered(1, epochs=2), TREE, sigma=1.5), (Delete([0, 1]),), columns=(ALIGNED,))
-    shuffled = Case("shuffled", learner(Shuffled(1), TREE, sigma=1.0), ONE, columns=(ALIGNED[:5],))  # row 4 sees all
+    five = learner(Shuffled(1), TREE, sigma=1.0)  # the fourth row, the last after a deletion, sees all steps
+    shuffled = Case("shuffled", five, (Delete([4]),), columns=(ALIGNED[:5],))
     rule = GradientDescent(np.zeros(2), 0.5)
     switched = Learner(Everyone(4), Switch(), rule, Identity(), 1.0, "adaptive")
     everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))

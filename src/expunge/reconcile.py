@@ -87,7 +87,7 @@ class _Coins:
         if not setting.mechanism.prefix:
             return float((setting.answers[step] - setting.grid.met(setting.sums[step])) @ shift)
         pull = setting.mechanism.pull(step, setting.horizon)
-        if setting.cancels(shift):
+        if setting.cancels(pull, shift):
             return float(pull @ (setting.noise(setting.horizon) @ shift))
         along = setting.answers[: setting.horizon] @ shift
         along -= (setting.grid.met(setting.sums[: setting.horizon]) @ shift).cumsum()

@@ -16,7 +16,7 @@ from expunge.records import Totals
 from expunge.rows import Path, Rows
 from expunge.types import Array, Draws
 
-LOST = 1e-10
+LOST = 5e-10
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,14 @@ class Setting:
         """Return by how much a step's sum changes, as it meets the noise."""
         return np.asarray(self.grid.met(new) - self.grid.met(self.sums[step]))
 
-    def cancels(self, shift: Array) -> bool:
+    def cancels(self, pull: Array, shift: Array) -> bool:
         """Say whether answers are so much larger than the noise that it must be taken out before it is multiplied.
 
-        Else the digits that are lost change no decision with a probability above `LOST`. (docs/guarantee.md#the-grid)
+        Else the digits that are lost change a decision with a probability of at most `LOST`.
+        (docs/guarantee.md#what-is-rounded)
         """
         products = self.largest * math.sqrt(shift @ shift) / self.sigma**2
-        return 4.0 * (self.horizon + len(shift)) * products * 2.0**-53 > LOST
+        return float(np.abs(pull).sum()) * (self.horizon + 2 * len(shift)) * products * 2.0**-53 > LOST
 
     def only_adds(self, step: int) -> bool:
         """Say whether, without noise, all that a change from this step on takes is to add to its sum."""
