@@ -15,10 +15,13 @@ from scipy import optimize, special, stats
 
 from expunge.coupling import COUPLINGS, replay_probability
 from expunge.errors import BadPlan
+from expunge.grid import FINENESS, LOST
 from expunge.mechanisms import BinaryTree, Mechanism
 from expunge.schedules import Schedule
 from expunge.types import Array, Ints
 
+MUCH = 1e150
+"""More noise than any."""
 FOREVER = 2**60
 """More records than there will be: noise of the anytime tree that is planned for so many is planned for any number."""
 
@@ -68,8 +71,12 @@ def worst_case_rho(
     coupling: str = "joint",
     records: int = 1,
     records_per_subject: int = 1,
+    size: int = 0,
 ) -> float:
     """Return ρ for a learner: the probability that the least favourable deletion of one subject replays.
+
+    ``size`` is how many numbers a contribution has: rounding to the grid of the noise may add that many halves of it
+    to a sum. It hardly matters, and 0 leaves it out.
 
     ``records`` is needed where the number of steps follows it (`Shuffled`, `Arrival`): give the largest number there
     will be, or `FOREVER` with the tree's anytime shares. A subject with several records there touches that many
@@ -90,6 +97,7 @@ def worst_case_rho(
         return 1.0 - (1.0 - schedule.rate) ** rounds
     several = records_per_subject if schedule.ordered else 1
     per_visit = sensitivity(schedule, bound, records_per_subject if several == 1 else 1) / sigma
+    per_visit += math.sqrt(size) * mechanism.smallest_scale * 2.0**-FINENESS
     if coupling == "adaptive":
         return _over_rounds(schedule.rate, rounds, lambda joined: replay_probability(per_visit * joined**0.5))
     if not mechanism.prefix:  # independent rows: the coins are independent too, and records of one step add up
@@ -117,6 +125,7 @@ def noise_for(
     coupling: str = "joint",
     records: int = 1,
     records_per_subject: int = 1,
+    size: int = 0,
 ) -> float:
     """Return the σ for a wanted ρ: the inverse of `worst_case_rho`. ρ = 1 means no noise.
 
@@ -131,6 +140,7 @@ def noise_for(
         "coupling": coupling,
         "records": records,
         "records_per_subject": records_per_subject,
+        "size": size,
     }
     if rho >= worst_case_rho(0.0, schedule, mechanism, **given):  # even without noise no more deletions replay
         return 0.0
@@ -138,6 +148,9 @@ def noise_for(
     def excess(log_sigma: float) -> float:
         return rho - worst_case_rho(math.exp(log_sigma), schedule, mechanism, **given)
 
+    least = worst_case_rho(MUCH, schedule, mechanism, **given)
+    if rho <= 2.0 * least:
+        raise BadPlan(f"rho={rho!r}: with {size} numbers a contribution, give at least {2.0 * least:.1e}.")
     guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
     low, high = guess, guess
     while excess(low) > 0.0:
@@ -145,6 +158,18 @@ def noise_for(
     while excess(high) < 0.0:
         high += 1.0
     return math.exp(optimize.brentq(excess, low, high, xtol=1e-12))
+
+
+def rounding_error(steps: int, size: int) -> float:
+    """Return by how much, at most, arithmetic changes the law of what is stored, in total variation, at a request.
+
+    The noise is drawn in floating point and rounded to its grid: that counts twice, once for what was learned and once
+    for what is compared with it. The rest is what a coin's own arithmetic loses. (docs/guarantee.md#what-is-rounded)
+
+    >>> rounding_error(1024, 55) < 1e-9
+    True
+    """
+    return 2.0 * 0.17 * math.sqrt(steps * size) * 4.0**-FINENESS + LOST
 
 
 def _visits(schedule: Schedule, steps: int) -> Ints:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.accounting import noise_for
+from expunge.accounting import noise_for, rounding_error
 from expunge.coupling import replay_probability
 from expunge.errors import BadPlan, BadRecords
 from expunge.grid import grid_unit, on_grid
@@ -174,6 +174,11 @@ class FederatedPlan:
         """Who takes part in which round."""
         return Everyone(self.rounds, self.rate, self.bits)
 
+    @property
+    def rounding_error(self) -> float:
+        """By how much, at most, arithmetic changes the law of what is stored, in total variation, at a request."""
+        return rounding_error(self.rounds, self.query.size) if self.sigma > 0.0 else 0.0
+
     def learner(self, start: Array) -> Learner:
         """Return what the engine runs, from a first model on."""
         rule = FederatedAverage(start, self.weight, self.clip)
@@ -232,7 +237,9 @@ def plan_federation(
         raise BadPlan(f"bits={bits}: too few to count clients beside {parameters} numbers; give more.")
     planned = rounded_up(clients)
     chosen = min(1.0, WORTH * math.sqrt(parameters) / planned) if rho == "auto" else float(rho)
-    sigma = noise_for(chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential")
+    sigma = noise_for(
+        chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential", size=parameters + 1
+    )
     return FederatedPlan(
         rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,
         tuple((one.name, one.shape, one.dtype) for one in arrays), as_config(config or {}),

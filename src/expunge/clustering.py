@@ -154,7 +154,7 @@ def make_cluster_plan(
         rho = automatic_rho(n, query.size, records_per_subject)
     sigma = noise_for(
         rho, Everyone(rounds), Identity(), bound=query.bound, coupling=coupling,
-        records_per_subject=records_per_subject,
+        records_per_subject=records_per_subject, size=query.size,
     )  # fmt: skip
     return ClusterPlan(
         int(clusters), extent, n, float(rho), sigma, query.bound, centers, explore, query.weight, coupling,

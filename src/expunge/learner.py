@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from expunge.accounting import rounding_error
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
 from expunge.forward import Rule
@@ -88,6 +89,10 @@ class Learner:
         """Sum what the records contributed to a step without the edit that is staged, as it would be kept."""
         total = records.before(self.schedule.place(step), step, path, self.query, self.share)
         return total._replace(sum=self.grid.kept(total.sum))
+
+    def rounding_error(self, count: int) -> float:
+        """Return by how much, at most, arithmetic changes the law of what is stored at a request (total variation)."""
+        return rounding_error(self.schedule.steps(count), self.query.size) if self.sigma > 0.0 else 0.0
 
     def largest(self, count: int) -> float:
         """Return how large the sums of so many records that answers are made of can be, within the bound."""

@@ -73,6 +73,16 @@ class Sized:
         """Up to how many records all of it holds."""
         raise NotImplementedError
 
+    @property
+    def learner(self) -> Learner:
+        """What the engine runs."""
+        raise NotImplementedError
+
+    @property
+    def rounding_error(self) -> float:
+        """By how much, at most, arithmetic changes the law of what is stored, in total variation, at a request."""
+        return self.learner.rounding_error(self.largest)
+
     def covers(self, records: int) -> bool:
         """Say whether the plan is good for a number of records."""
         return self.size_class[0] <= records <= self.largest
@@ -514,7 +524,7 @@ def make_plan(
     query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius), n)
     sigma = noise_for(
         rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=horizon,
-        records_per_subject=records_per_subject,
+        records_per_subject=records_per_subject, size=size,
     )  # fmt: skip
     anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
     if descent and step_size is None:

@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from expunge.forward import Ask, NoiseSource, Reply
-from expunge.grid import NoiseGrid
+from expunge.grid import LOST, NoiseGrid
 from expunge.mechanisms import Mechanism
 from expunge.records import Totals
 from expunge.rows import Path, Rows
 from expunge.types import Array, Draws
-
-LOST = 5e-10
 
 
 @dataclass(frozen=True)

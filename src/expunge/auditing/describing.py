@@ -149,10 +149,15 @@ def _common(plan: Plan | ClusterPlan) -> list[tuple[str, str, str]]:
     return [
         ("ρ", f"{plan.rho:g}", "how often, at most, a deletion trains a part again (1: always, without noise)"),
         ("noise σ", f"{plan.sigma:.4g}", "standard deviation of the noise on sums"),
+        ("rounding", _rounding(plan), "by how much arithmetic can change the law of what is stored (total variation)"),
         ("planned for", f"{plan.records:,} records", "rounded up to a power of two"),
         ("good for", f"{low:,} to {high:,} records", f"ρ holds for {horizon}"),
         ("records per person", f"{plan.records_per_subject:,}", "at most so many, counted in the noise"),
     ]
+
+
+def _rounding(plan: Plan | ClusterPlan) -> str:
+    return f"at most {plan.rounding_error:.1g} a request" if plan.sigma else "none"
 
 
 def _loss(loss: Any) -> str:

@@ -153,7 +153,7 @@ def check_accounting(model: Any) -> Check:
         return check("passed", "Sums are exact without noise, and no deletion trains again.")
     found = worst_case_rho(
         learner.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
-        records=plan.horizon, records_per_subject=plan.records_per_subject,
+        records=plan.horizon, records_per_subject=plan.records_per_subject, size=learner.query.size,
     )  # fmt: skip
     if found > plan.rho * (1.0 + 1e-6):
         return check("problem", f"ρ = {plan.rho:g} was promised, and σ = {learner.sigma:g} gives {found:.3g} only.")

@@ -56,6 +56,7 @@ def info(model: Store, json: Json = False) -> None:
             for name in ("rho", "sigma", "schedule", "mechanism", "coupling", "solver", "steps", "epochs", "clusters"):
                 if hasattr(plan, name):
                     said[name] = getattr(plan, name)
+            said["rounding_error"] = plan.rounding_error
             if hasattr(found, "classes_"):
                 said["classes"] = found.classes_.tolist()
             if schema is not None:
@@ -81,6 +82,8 @@ def _plain(said: dict[str, Any]) -> dict[str, object]:
     if "rho" in said:
         facts["a deletion replays"] = f"with probability {percent(said['rho'])} at most"
         facts["noise"] = "none" if not said.get("sigma") else f"σ = {said['sigma']:.4g}"
+        if said.get("sigma"):
+            facts["rounding"] = f"changes what is stored by at most {said['rounding_error']:.1g} (total variation)"
     names = ("solver", "schedule", "mechanism", "coupling", "steps", "epochs", "clusters")
     facts |= {name: said[name] for name in names if said.get(name) is not None}
     if "classes" in said:

@@ -183,13 +183,13 @@ def _worst_case(plan: Any) -> float:
     if isinstance(plan, RidgePlan):
         return 0.0
     if isinstance(plan, ClusterPlan):
-        schedule, mechanism = Everyone(plan.rounds), Identity()
+        schedule, mechanism, size = Everyone(plan.rounds), Identity(), plan.learner.query.size
     else:
-        learner = replace(plan, features=1).learner  # the number of features makes no difference
-        schedule, mechanism = learner.schedule, learner.mechanism
+        learner = replace(plan, features=1).learner  # a small one will do
+        schedule, mechanism, size = learner.schedule, learner.mechanism, plan.parameters
     return worst_case_rho(
         plan.sigma, schedule, mechanism, bound=plan.bound, coupling=plan.coupling, records=plan.horizon,
-        records_per_subject=plan.records_per_subject,
+        records_per_subject=plan.records_per_subject, size=size,
     )  # fmt: skip
 
 
