@@ -148,9 +148,11 @@ def test_the_weight_lies_on_the_grid():
 def test_the_noise_is_what_makes_the_worst_client_replay_with_rho(rho, rate):
     made = plan(rho=rho, rate=rate)
     bound = math.hypot(made.clip, made.weight)
-    found = worst_case_rho(made.sigma, made.schedule, Identity(), bound=bound, coupling="sequential")
+    found = worst_case_rho(
+        made.sigma, made.schedule, Identity(), bound=bound, coupling="sequential", size=made.query.size
+    )
     assert found == pytest.approx(rho, rel=1e-9)
-    assert plan(rho=rho, rate=rate, clip=3.0).sigma == pytest.approx(3 * made.sigma)
+    assert plan(rho=rho, rate=rate, clip=3.0).sigma == pytest.approx(3 * made.sigma, rel=1e-5)
 
 
 def test_rho_of_itself_falls_with_the_number_of_clients_and_is_at_most_one():

@@ -148,9 +148,9 @@ def noise_for(
     def excess(log_sigma: float) -> float:
         return rho - worst_case_rho(math.exp(log_sigma), schedule, mechanism, **given)
 
-    least = worst_case_rho(MUCH, schedule, mechanism, **given)
-    if rho <= 2.0 * least:
-        raise BadPlan(f"rho={rho!r}: with {size} numbers a contribution, give at least {2.0 * least:.1e}.")
+    least = least_rho(schedule, mechanism, size=size, coupling=coupling, records=records)
+    if rho < least:
+        raise BadPlan(f"rho={rho!r}: with {size} numbers a contribution, give at least {least:.1e}.")
     guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
     low, high = guess, guess
     while excess(low) > 0.0:
@@ -158,6 +158,19 @@ def noise_for(
     while excess(high) < 0.0:
         high += 1.0
     return math.exp(optimize.brentq(excess, low, high, xtol=1e-12))
+
+
+def least_rho(schedule: Schedule, mechanism: Mechanism, *, size: int, coupling: str, records: int = 1) -> float:
+    """Return the smallest ρ to plan with: below it, rounding to the grid would count for more than records do.
+
+    >>> from expunge.mechanisms import SquareRoot
+    >>> from expunge.schedules import Scattered
+    >>> f"{least_rho(Scattered(1024), SquareRoot(), size=55, coupling='joint'):.0e}"
+    '6e-07'
+    """
+    return 2.0 * worst_case_rho(
+        MUCH, schedule, mechanism, bound=1.0, coupling=coupling, records=records, size=size
+    )  # fmt: skip
 
 
 def rounding_error(steps: int, size: int) -> float:

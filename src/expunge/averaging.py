@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.accounting import noise_for, rounding_error
+from expunge.accounting import least_rho, noise_for, rounding_error
 from expunge.coupling import replay_probability
 from expunge.errors import BadPlan, BadRecords
 from expunge.grid import grid_unit, on_grid
@@ -236,7 +236,8 @@ def plan_federation(
     if weight == 0.0:
         raise BadPlan(f"bits={bits}: too few to count clients beside {parameters} numbers; give more.")
     planned = rounded_up(clients)
-    chosen = min(1.0, WORTH * math.sqrt(parameters) / planned) if rho == "auto" else float(rho)
+    least = least_rho(schedule, Identity(), size=parameters + 1, coupling="sequential")
+    chosen = min(1.0, max(least, WORTH * math.sqrt(parameters) / planned)) if rho == "auto" else float(rho)
     sigma = noise_for(
         chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential", size=parameters + 1
     )

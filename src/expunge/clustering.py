@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from expunge.accounting import FOREVER, noise_for
+from expunge.accounting import FOREVER, least_rho, noise_for
 from expunge.errors import BadPlan
 from expunge.extents import Extent, declared_extent
 from expunge.learner import Learner
@@ -57,6 +57,11 @@ class ClusterPlan(Sized):
     def rounds(self) -> int:
         """How many rounds there are."""
         return len(self.centers)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers a round's sums have."""
+        return max(self.centers) * (len(self.extent.center) + 1)
 
     @property
     def passes(self) -> float:
@@ -151,12 +156,14 @@ def make_cluster_plan(
     n = rounded_up(records)
     query = ClusterMoments(extent, centers, WEIGHT * extent.radius)
     if rho == "auto":
-        rho = automatic_rho(n, query.size, records_per_subject)
+        least = least_rho(Everyone(rounds), Identity(), size=query.size, coupling=coupling)
+        rho = max(least, automatic_rho(n, query.size, records_per_subject))
+    wanted = float(rho)
     sigma = noise_for(
-        rho, Everyone(rounds), Identity(), bound=query.bound, coupling=coupling,
+        wanted, Everyone(rounds), Identity(), bound=query.bound, coupling=coupling,
         records_per_subject=records_per_subject, size=query.size,
     )  # fmt: skip
     return ClusterPlan(
-        int(clusters), extent, n, float(rho), sigma, query.bound, centers, explore, query.weight, coupling,
+        int(clusters), extent, n, wanted, sigma, query.bound, centers, explore, query.weight, coupling,
         records_per_subject, seed,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from expunge.accounting import FOREVER, noise_for
+from expunge.accounting import FOREVER, least_rho, noise_for
 from expunge.domains import Ball, Domain, Everywhere, L1Ball
 from expunge.errors import BadPlan
 from expunge.learner import Learner
@@ -498,6 +498,7 @@ def make_plan(
     size = loss.outputs * (features + fit_intercept)
     if rho == "auto":
         rho = automatic_rho(n, size, records_per_subject)
+    wanted = float(rho)
     descent = solver == "gradient_descent"
     if descent:
         schedule, mechanism, coupling, epochs = "everyone", "identity", coupling or "adaptive", 1
@@ -522,8 +523,10 @@ def make_plan(
     drawn = _schedule(schedule, steps, batch, epochs, rate)
     noise = _mechanism(mechanism)
     query = _query(solver, loss, size, feature_norm, intercept, clip, _domain(domain, radius), n)
+    if given["rho"] == "auto":
+        wanted = max(wanted, least_rho(drawn, noise, size=size, coupling=coupling or "joint", records=horizon))
     sigma = noise_for(
-        rho, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=horizon,
+        wanted, drawn, noise, bound=query.bound, coupling=coupling or "joint", records=horizon,
         records_per_subject=records_per_subject, size=size,
     )  # fmt: skip
     anytime = step_size == "anytime" or (step_size is None and schedule == "arrival")
@@ -534,9 +537,9 @@ def make_plan(
         if schedule == "arrival" and math.isfinite(loss.smoothness):
             step_size = min(step_size, STEADY / (loss.smoothness * batch * query.reach**2))
     elif step_size == "paper":
-        step_size = paper_step_size(n, rho, size, query.bound, radius)
+        step_size = paper_step_size(n, wanted, size, query.bound, radius)
     return Plan(
-        loss, features, projected, n, float(rho), sigma, query.bound, solver, schedule, mechanism,
+        loss, features, projected, n, wanted, sigma, query.bound, solver, schedule, mechanism,
         coupling or "joint", selector, steps, batch, epochs, float(step_size), radius, domain, float(feature_norm),
         query.intercept, None if clip is None else float(clip), float(alpha), records_per_subject, horizon, anytime,
         float(rate),

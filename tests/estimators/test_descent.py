@@ -179,7 +179,7 @@ def test_the_first_replayed_sum_is_known_and_is_what_a_fresh_pass_gives(monkeypa
             if not known:
                 monkeypatch.setattr(
                     expunge.verdicts.Verdict, "replay",
-                    lambda self, setting, step, shift, noise: replay(self, setting, step, None, noise),
+                    lambda self, step, noise, known: replay(self, step, noise),
                 )  # fmt: skip
             rng, records = np.random.default_rng(3), MemoryRecords(columns)
             transcript = learn(learner, records, rng)
@@ -252,7 +252,7 @@ def test_row_by_row_the_same_noise_replays_far_more_often():
     assert sequential.plan_.sigma > 5 * adaptive.plan_.sigma
     plan = adaptive.plan_.learner
     told = [
-        worst_case_rho(plan.sigma, plan.schedule, plan.mechanism, bound=plan.query.bound, coupling=coupling)
+        worst_case_rho(plan.sigma, plan.schedule, plan.mechanism, bound=plan.query.bound, coupling=coupling, size=4)
         for coupling in ("adaptive", "sequential")
     ]
     assert told[0] == pytest.approx(0.3)
@@ -436,8 +436,9 @@ def test_the_noise_is_what_the_planned_rho_needs(coupling, rate, people):
     plan = planned(rho=0.2, coupling=coupling, rate=rate, records_per_subject=people)
     learner = plan.learner
     told = worst_case_rho(
-        plan.sigma, learner.schedule, learner.mechanism, bound=plan.bound, coupling=coupling, records_per_subject=people
-    )
+        plan.sigma, learner.schedule, learner.mechanism, bound=plan.bound, coupling=coupling,
+        records_per_subject=people, size=plan.parameters,
+    )  # fmt: skip
     assert told == pytest.approx(0.2, rel=1e-9)
 
 

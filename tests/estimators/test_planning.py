@@ -124,7 +124,7 @@ def test_the_noise_is_what_the_planned_rho_needs(schedule, noise, people):
     learner = plan.learner
     told = worst_case_rho(
         plan.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
-        records=plan.horizon, records_per_subject=people,
+        records=plan.horizon, records_per_subject=people, size=plan.parameters,
     )  # fmt: skip
     assert told == pytest.approx(0.2, rel=1e-9)
     assert learner.query.bound == plan.bound
@@ -260,11 +260,11 @@ def test_the_unit_of_the_features_does_not_matter(estimator, given, factor):
     X, y = table()
     one = fitted(estimator, (X, y), **given)
     other = fitted(estimator, (factor * X, y), feature_norm=factor, **given)
-    np.testing.assert_allclose(factor * other.coef_, one.coef_, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(other.intercept_, one.intercept_, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(factor * other.coef_, one.coef_, rtol=1e-5, atol=1e-6)  # the grid is another
+    np.testing.assert_allclose(other.intercept_, one.intercept_, rtol=1e-5, atol=1e-6)
     scores = "decision_function" if hasattr(one, "decision_function") else "predict"
     mine, theirs = getattr(one, scores)(X), getattr(other, scores)(factor * X)
-    np.testing.assert_allclose(theirs, mine, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(theirs, mine, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("estimator", [LinearRegression, HuberRegressor], ids=lambda kind: kind.__name__)

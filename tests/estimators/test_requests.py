@@ -249,7 +249,7 @@ def test_the_outcome_tells_what_was_done():
     there = len(model._records.ids_at(where))
     outcome = model.unlearn(subjects=3)
     assert (outcome.removed, outcome.added, outcome.kept, outcome.replayed_from) == (2, 0, True, None)
-    assert outcome.evaluations == 2 + (there - 2)
+    assert outcome.evaluations == there - 2
     assert outcome.above_bound == 0
     assert outcome.seconds > 0.0
     assert 0.0 < outcome.replay_probability <= 0.01
@@ -378,7 +378,7 @@ def test_the_replay_probability_is_that_of_the_outcome_and_changes_nothing():
         assert chances.shape == (40,)
         assert ((chances > 0) & (chances <= model.plan_.rho + 1e-12)).all()
         assert model.replay_probability("r5").tolist() == [chances[5]]
-        assert model.unlearn("r5").replay_probability == pytest.approx(chances[5], rel=1e-9)
+        assert model.unlearn("r5").replay_probability == pytest.approx(chances[5], rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def _worst_case(plan: Any) -> float:
     if isinstance(plan, RidgePlan):
         return 0.0
     if isinstance(plan, ClusterPlan):
-        schedule, mechanism, size = Everyone(plan.rounds), Identity(), plan.learner.query.size
+        schedule, mechanism, size = Everyone(plan.rounds), Identity(), plan.parameters
     else:
         learner = replace(plan, features=1).learner  # a small one will do
         schedule, mechanism, size = learner.schedule, learner.mechanism, plan.parameters
