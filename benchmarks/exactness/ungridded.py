@@ -1,9 +1,9 @@
 """A small engine in plain float64, written from the mathematics alone: what happens where answers lie on no grid.
 
 It learns a linear model by noisy sums, and deletes a record by keeping or reflecting. In real numbers that is exact. In
-float64 it is not: the digits of kept answers are those of the sums that they were made from. So this is the control that
-every look at digits must catch, whatever the real engine does. It takes no part of that engine. With ``rounding="always"``
-it is the control's twin, which must pass: sums and noise lie on a grid, and noise jumps along it.
+float64 it is not: the digits of kept answers are those of the sums that they were made from. So this is the control
+that every look at digits must catch, whatever the real engine does. It takes no part of that engine. With
+``rounding="always"`` it is the control's twin, which must pass: sums and noise lie on a grid, and noise jumps along it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Problem:
                     b[row - 1, node - 1] = 1.0
                     node -= node & -node
             return b
-        root = np.cumprod([1.0, *(1.0 - 0.5 / k for k in range(1, self.steps))])
+        root = np.cumprod(np.array([1.0, *(1.0 - 0.5 / k for k in range(1, self.steps))]))
         for row in range(self.steps):
             b[row, : row + 1] = root[row::-1]
         return b
@@ -78,12 +78,12 @@ class Problem:
     @cached_property
     def whitening(self) -> Array:
         """The inverse of B."""
-        return np.linalg.inv(self.coloring)
+        return np.asarray(np.linalg.inv(self.coloring), dtype=float)
 
     @cached_property
     def seeing(self) -> Array:
         """C = B⁻¹R: how sums show in independent noise."""
-        return self.whitening @ self.summing
+        return np.asarray(self.whitening @ self.summing)
 
     def total(self, people: Ints, w: Array) -> Array:
         """Return the sum of some records' gradients of the logistic loss, always in the order of their numbers."""

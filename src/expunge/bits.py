@@ -48,8 +48,12 @@ def lowest_digit(numbers: Array) -> Ints:
     >>> lowest_digit(np.array([1.0, 6.0, 0.75])).tolist()
     [0, 1, -2]
     """
-    found = np.frexp(numbers)[1] - 1 - DIGITS + trailing_zeros(numbers)
-    return np.where(numbers == 0.0, FAR, found).astype(np.int64)
+    return np.where(numbers == 0.0, FAR, finest_digit(numbers) + trailing_zeros(numbers))
+
+
+def finest_digit(numbers: Array) -> Ints:
+    """Return the exponent of the last of the 53 digits that each number could have (for 0, far up)."""
+    return np.where(numbers == 0.0, FAR, np.frexp(numbers)[1] - 1 - DIGITS).astype(np.int64)
 
 
 def digits_below(answers: Array, noise: Array) -> Ints:
@@ -57,12 +61,8 @@ def digits_below(answers: Array, noise: Array) -> Ints:
 
     A sum of two float64 numbers has no digit below both of theirs. An answer that has was made from others.
     """
-    finest = np.minimum(_finest(noise), _finest(answers - noise))
+    finest = np.minimum(finest_digit(noise), finest_digit(answers - noise))
     return np.asarray(np.maximum(finest - lowest_digit(answers), 0))
-
-
-def _finest(numbers: Array) -> Ints:
-    return np.where(numbers == 0.0, FAR, np.frexp(numbers)[1] - 1 - DIGITS).astype(np.int64)
 
 
 # --- features ------------------------------------------------------------------------------------------------
@@ -78,17 +78,17 @@ def units_for(numbers: Array) -> list[int]:
     return sorted({typical - unit for unit in UNITS} | {finest})
 
 
-def _limited(counts: Ints) -> Array:
-    """Cut counts of digits off below the lowest hundredth, and `WINDOW` above it."""
-    low = int(np.quantile(counts, RARE, method="lower"))
+def limited(counts: Ints, every: Ints) -> Array:
+    """Cut counts of digits off below the lowest hundredth of ``every`` count, and `WINDOW` above it."""
+    low = int(np.quantile(every, RARE, method="lower"))
     return np.clip(counts, low, low + WINDOW).astype(float)
 
 
 def features(numbers: Array, units: Sequence[int]) -> Iterator[tuple[str, Array]]:
     """Return what is compared of the digits of numbers, each feature as an array of the same shape."""
-    yield "trailing zeros", _limited(trailing_zeros(numbers))
-    lowest = lowest_digit(numbers)
-    yield "lowest digit", _limited(lowest)
+    zeros, lowest = trailing_zeros(numbers), lowest_digit(numbers)
+    yield "trailing zeros", limited(zeros, zeros)
+    yield "lowest digit", limited(lowest, lowest)
     for unit in units:
         yield f"multiples of 2^{unit}", (lowest >= unit).astype(float)
         whole = np.rint(np.ldexp(numbers, -unit))
@@ -131,17 +131,12 @@ def compare_bits(both: Array, split: int, names: Sequence[str]) -> list[tuple[st
     found: list[tuple[str, float]] = []
     for table in tables.values():
         if table.name == "noise" and bare is not table:
-            continue  # whitened, of what is there as it is
-        everything = [place for places in table.columns.values() for place in places]
-        units = units_for(both[:, everything])
+            continue  # whitened; N is what it was made from
+        units = units_for(both[:, [place for places in table.columns.values() for place in places]])
         pooled: dict[str, Array] = {}
         for column, places in table.columns.items():
-            numbers = both[:, places]
-            seen = list(features(numbers, units)) if np.ptp(numbers) > 0.0 else []
-            if table.name == "answer" and bare is not None and len(bare.columns.get(column, ())) == len(places):
-                below = digits_below(numbers, both[:, bare.columns[column]])
-                seen.append(("digits below sum and noise", np.minimum(below, WINDOW).astype(float)))
-            for what, feature in seen:
+            noise = bare.columns.get(column) if bare is not None and table.name == "answer" else None
+            for what, feature in _features_of(both[:, places], units, None if noise is None else both[:, noise]):
                 found += _by_mean(feature, split, [f"bits: {what} of {name}" for name in table.names[column]])
                 mean = feature.mean(axis=1)
                 if len(places) > 1:
@@ -151,6 +146,16 @@ def compare_bits(both: Array, split: int, names: Sequence[str]) -> list[tuple[st
             for what, mean in pooled.items():
                 found += _by_mean(mean[:, None], split, [f"bits: {what} of {table.name}[:,:]"])
     return found
+
+
+def _features_of(numbers: Array, units: Sequence[int], noise: Array | None) -> Iterator[tuple[str, Array]]:
+    """Return the features of a column of a table, one after the other, and of answers with their noise one more."""
+    if np.ptp(numbers) == 0.0:
+        return
+    yield from features(numbers, units)
+    if noise is not None and noise.shape == numbers.shape:
+        below = digits_below(numbers, noise)
+        yield "digits below sum and noise", np.minimum(below, WINDOW).astype(float)
 
 
 def _by_mean(feature: Array, split: int, names: list[str]) -> list[tuple[str, float]]:
