@@ -11,8 +11,8 @@
 - seeds: what `exactness/seeds.py` finds, if it has a function ``results``.
 
 Each attack is also tried on an engine without a grid (`ungridded.py`), where it must succeed, and on the same engine
-with a grid, where it must not. About half an hour on two cores; with --quick three minutes. Writes out/bits.json, with
-the commit it was made at.
+with a grid, where it must not. About half an hour on two cores (extrapolated); with --quick four minutes. Writes
+out/bits.json, with the commit it was made at.
 """
 
 from __future__ import annotations
