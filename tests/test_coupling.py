@@ -74,6 +74,40 @@ def test_jumps_are_drawn_from_what_is_due_and_a_rounded_reflection_is_noticed(sh
     assert p > 1e-3 if right else p < 1e-6
 
 
+def law_in_the_plane(sigma, size):
+    """The law of two rows, the second of which continues half of the first, on the grid of whole numbers."""
+    numbers = np.arange(-size, size + 1)
+    points = np.stack(np.meshgrid(numbers, numbers, indexing="ij"), axis=-1)
+    xi = points @ np.linalg.inv([[1.0, 0.0], [0.5, 1.0]]).T
+    weights = np.exp(-0.5 * (xi**2).sum(axis=-1) / sigma**2)
+    return xi / sigma, weights / weights.sum()
+
+
+@pytest.mark.parametrize("jumps", [True, False])
+def test_in_the_plane_a_jump_leaves_the_law_as_it_is_and_a_rounded_reflection_does_not(jumps):
+    """All points are summed over. A rounded reflection reaches some points of the grid twice and some never."""
+    sigma, shift, size = 4.0, np.array([3, 3]), 90
+    xi, weights = law_in_the_plane(sigma, size)
+    along = np.linalg.inv([[1.0, 0.0], [0.5, 1.0]]) @ shift / sigma
+    distance = float(np.sqrt(along @ along))
+    after = np.zeros_like(weights)
+    for place in np.argwhere(weights > 1e-17):
+        weight, projection = weights[tuple(place)], float(xi[tuple(place)] @ along) / distance
+        keep = min(1.0, np.exp(distance * projection - 0.5 * distance**2))
+        after[tuple(place - shift)] += weight * keep
+        if not jumps:
+            after[tuple(np.rint(place - 2.0 * projection / distance * shift).astype(int))] += weight * (1.0 - keep)
+            continue
+        mode = int(np.ceil(-projection / distance - 0.5))
+        times = np.arange(mode, mode + 25)
+        tail = np.exp(0.5 * ((distance * mode + projection) ** 2 - (distance * times + projection) ** 2))
+        for time, due in zip(times[:-1].tolist(), (tail[:-1] - tail[1:]).tolist(), strict=True):
+            if due > 1e-18:
+                after[tuple(place + time * shift)] += weight * (1.0 - keep) * due
+    moved = 0.5 * np.abs(after - weights).sum()
+    assert moved < 1e-12 if jumps else moved > 0.01
+
+
 def test_no_shift_is_always_kept_without_a_coin():
     rng = np.random.default_rng(5)
     before = rng.bit_generator.state
