@@ -1,13 +1,16 @@
-"""One column of records that lie together by place, in a flat buffer: no Python object for a record or a place.
+"""One column of records that lie together by place, in few buffers: no Python object for a record or a place.
 
 Each place's rows start on a 64-byte boundary, so that summing them gives the same bits wherever they lie.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
-from expunge.regions import Regions, blank, step_of
+from expunge.regions import Regions, blank
 from expunge.types import AnyArray, Ints
 
 
@@ -20,17 +23,12 @@ class Shelf(Regions):
         self.tail = column.shape[1:]
         self.width = int(np.prod(self.tail, dtype=np.int64))
         self.flat = column.ndim == 1
-        super().__init__([column.dtype], 0 if least else 2 * self.width, least * self.width)
-
-    @property
-    def buffer(self) -> AnyArray:
-        """The numbers of all records, and blanks."""
-        return self.buffers[0]
+        super().__init__((column.dtype,), least * self.width)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """The type of the numbers."""
-        return self.buffers[0].dtype
+        return self.dtypes[0]
 
     def empty(self) -> AnyArray:
         """Return a column like this one, without records."""
@@ -40,74 +38,95 @@ class Shelf(Regions):
         """Make room for longer strings than any before (on a ``fresh`` shelf, for any type)."""
         longer = column.dtype.kind == "U" and self.dtype.itemsize < column.dtype.itemsize
         if longer or (fresh and column.dtype.kind != self.dtype.kind):
-            step = step_of((column,))
-            self.relay(-(-self._filled(lengths) // step) * step, None, [column.dtype])
+            self.change_type(column.dtype, lengths)
 
-    def _filled(self, lengths: Ints) -> Ints:
-        return lengths * self.width
+    def change_type(self, dtype: np.dtype[Any], lengths: Ints) -> None:
+        """Keep the same records in another type. One statement does it: an interruption comes before it or after."""
+        new = Shelf(np.zeros((0, *self.tail), dtype=dtype))
+        new.whole = self.whole
+        new.lay_out(lengths * self.width)
+        for place in np.flatnonzero(lengths).tolist():
+            length = lengths.item(place)
+            new.block(place, length)[...] = self.block(place, length)
+        values = new.dtypes, new.step, new.rooms, new.cells, new.pools, None, list(self.buffers())
+        self.dtypes, self.step, self.rooms, self.cells, self.pools, self._left, self._stale = values
+        self._clear()
+
+    def _filled(self, places: Ints, lengths: Ints) -> Ints:
+        return lengths[places] * self.width
 
     def lay(self, column: AnyArray, order: Ints, lengths: Ints, starts: Ints) -> None:
         """Lay ``column[order]`` out, place by place."""
-        self.resize(len(lengths))
-        self.relay(self._padded(self._filled(lengths)))
+        self.lay_out(lengths * self.width)
         if len(order) >= 16 * len(lengths):
             for place in np.flatnonzero(lengths).tolist():
                 start = starts.item(place)
                 rows = order[start : start + lengths.item(place)]
                 np.take(column, rows, axis=0, out=self.block(place, len(rows)), mode="clip")
             return
-        where = np.repeat(self.offsets - starts * self.width, lengths) + np.arange(len(order)) * self.width
-        if self.flat:
-            self.buffers[0][where] = column[order]
-        else:
-            inside = np.arange(self.width)
-            for chunk in range(0, len(order), 65536):
-                part = slice(chunk, chunk + 65536)
-                self.buffers[0][where[part, None] + inside] = column[order[part]].reshape(-1, self.width)
+        for pool in self.pools.values():
+            for (buffer,), owners in pool.by_page():
+                numbers = lengths[owners]
+                before = np.cumsum(numbers) - numbers
+                one = np.arange(int(numbers.sum()))
+                rows = np.repeat(starts[owners] - before, numbers) + one
+                where = np.repeat(np.arange(len(owners)) * pool.room - before * self.width, numbers) + one * self.width
+                self._windows(buffer)[where] = column[order[rows]].reshape(-1, self.width)
 
     def block(self, place: int, length: int) -> AnyArray:
         """Return the first ``length`` rows of a place, as a view."""
-        start = self.offsets.item(place)
+        buffers, start = self.at(place)
         if self.flat:
-            return self.buffers[0][start : start + length]
-        return self.buffers[0][start : start + length * self.width].reshape(length, *self.tail)
+            return buffers[0][start : start + length]
+        return buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
     def _row(self, place: int, slot: int) -> AnyArray:
         """Return the numbers of one row, as a view."""
-        start = self.offsets.item(place) + slot * self.width
-        return self.buffers[0][start : start + self.width]
+        buffers, start = self.at(place)
+        start += slot * self.width
+        return buffers[0][start : start + self.width]
 
-    def _windows(self) -> AnyArray:
-        """Return the buffer as rows, one from every element on: fancy indexing takes them as a whole."""
-        buffer = self.buffers[0]
+    def _windows(self, buffer: AnyArray) -> AnyArray:
+        """Return a buffer as rows, one from every element on: fancy indexing takes them as a whole."""
         shape = (max(len(buffer) - self.width + 1, 0), self.width)
         return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize))
+
+    def _rows(self, places: Ints, slots: Ints) -> Iterator[tuple[AnyArray, Ints, Any]]:
+        """Return rows buffer by buffer: the buffer as windows, which of them are meant, and their numbers."""
+        order = np.lexsort((slots, places))
+        in_order, inside = places[order], slots[order] * self.width
+        first = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1])).tolist()
+        for begin, stop in zip(first, [*first[1:], len(order)], strict=True):
+            (buffer,), start = self.at(in_order.item(begin))
+            yield self._windows(buffer), start + inside[begin:stop], order[begin:stop]
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
         if len(slots) == 1:
             self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
         elif len(slots):
-            where = self.offsets[places] + slots * self.width
-            self._windows()[where] = rows.reshape(len(slots), self.width)
+            rows = rows.reshape(len(slots), self.width)
+            for windows, where, numbers in self._rows(places, slots):
+                windows[where] = rows[numbers]
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
         if len(slots) == 1:
-            self._row(places.item(0), slots.item(0))[...] = blank(self.buffers[0].dtype)
+            self._row(places.item(0), slots.item(0))[...] = blank(self.dtype)
         elif len(slots):
-            self._windows()[self.offsets[places] + slots * self.width] = blank(self.buffers[0].dtype)
+            for windows, where, _ in self._rows(places, slots):
+                windows[where] = blank(self.dtype)
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
         if len(slots) == 1:
             return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
-        return self._windows()[self.offsets[places] + slots * self.width].reshape(len(slots), *self.tail)
+        rows = np.empty((len(slots), self.width), dtype=self.dtype)
+        if len(slots):
+            for windows, where, numbers in self._rows(places, slots):
+                rows[numbers] = windows[where]
+        return rows.reshape(len(slots), *self.tail)
 
-    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
+    def make_room(self, places: Ints, rows: Ints, at: Ints, entering: AnyArray) -> None:
         """Give places room for so many rows each."""
-        self.expect(places, rows * self.width, lengths)
-
-    def shrink(self, count: int, lengths: Ints) -> None:
-        """Give room back, if ``count`` records need much less than there is."""
-        self.tidy(count * self.width, lengths)
+        self.expect(places, rows * self.width)
