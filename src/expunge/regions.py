@@ -22,7 +22,7 @@ from expunge.types import AnyArray, Ints
 ALIGNMENT = 64
 GRAINS = 16
 """A room is a multiple of one part in so many of the next power of two: never more than an eighth is to spare."""
-PAGE = 2**16
+PAGE = 2**14
 """About how many bytes of small cells lie in one buffer."""
 SHARE = 8
 """One part in so many of a list of numbers is room to spare when it grows."""
@@ -123,7 +123,7 @@ class Pool:
 class Regions:
     """A region for each place, in memory of one or two types; what no record takes up is blank."""
 
-    __slots__ = ("_left", "_stale", "cells", "dtypes", "pools", "rooms", "step", "whole")
+    __slots__ = ("_growing", "_left", "_stale", "cells", "dtypes", "pools", "rooms", "step", "whole")
 
     def __init__(self, dtypes: tuple[np.dtype[Any], ...], whole: int) -> None:
         self.dtypes = dtypes
@@ -141,6 +141,8 @@ class Regions:
         """The cells by their size, ascending."""
         self._left: tuple[int, int] | None = None
         """The pool and the cell that a place has just left: the last cell of the pool is to go there."""
+        self._growing = 0
+        """The size of the pool that gets more pages at the moment."""
         self._stale: list[AnyArray] = []
         """Buffers that are not in use any more, and to be overwritten."""
 
@@ -231,6 +233,7 @@ class Regions:
     def settle(self, places: Ints, lengths: Ints) -> None:
         """Give places the room that is meant for what lies there now; after an interruption, call it again."""
         self._clear()
+        places = places[places < len(self.rooms)]
         needed = self._filled(places, lengths)
         if len(places) == 1:
             self._settle(places.item(0), needed.item(0))
@@ -256,9 +259,8 @@ class Regions:
             self.rooms[place], self.cells[place], self._left = 0, 0, (have, cell)
             self._clear()
             return
-        pool = self._pool(room)
+        pool = self._grown(room, 1)
         end, kept = len(pool.owners), min(have, room)
-        pool.reserve(end + 1)
         spot = end if self.whole else secrets.randbelow(end + 1)
         other = place if spot == end else pool.owners[spot]  # who makes way
         old = self.pools[have].region(cell) if have else self._nowhere()
@@ -266,23 +268,32 @@ class Regions:
         a, b, x, y, cells, rooms, owners = last[0], last[-1], new[0], new[-1], self.cells, self.rooms, pool.owners
         values = (
             x, y, old[0][:kept], old[-1][:kept], blank(x.dtype), blank(y.dtype),
-            array("q", (other,)), place, end, spot, room, (have, cell) if have else None,
+            array("q", (other,)), place, end, spot, room, (have, cell) if have else None, 0,
         )  # fmt: skip
-        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left = values  # fmt: skip
+        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing = values  # fmt: skip # noqa: E501
         self._clear()
 
-    def _pool(self, room: int) -> Pool:
-        """Return the pool of a size, made if there is none."""
+    def _grown(self, room: int, more: int) -> Pool:
+        """Return the pool of a size, made if there is none, with pages for some more cells."""
+        self._growing = room
         if room not in self.pools:
             self.pools = dict(sorted([*self.pools.items(), (room, Pool(room, self.dtypes))]))
-        return self.pools[room]
+        pool = self.pools[room]
+        pool.reserve(len(pool.owners) + more)
+        return pool
 
     def _clear(self) -> None:
-        """Fill the cell that was left by the last of its pool, overwrite what is not in use; if interrupted, again."""
+        """Fill the cell that was left by the last of its pool, and tidy up after interruptions; if interrupted, again."""
         if self._stale:
             for buffer in self._stale:
                 buffer[...] = blank(buffer.dtype)
             self._stale = []
+        if self._growing:
+            pool = self.pools.get(self._growing)
+            if pool is not None:
+                del pool.pages[pool.pages_for(len(pool.owners)) :]
+            self.pools = {size: one for size, one in self.pools.items() if len(one.owners)}
+            self._growing = 0
         if self._left is None:
             return
         room, cell = self._left
@@ -301,11 +312,10 @@ class Regions:
     def _add_last(self, places: Ints) -> None:
         """Give places without room the cells after all others."""
         self._clear()
-        pool = self._pool(self.room_for(1))
+        pool = self._grown(self.room_for(1), len(places))
         end, number = len(pool.owners), len(places)
-        pool.reserve(end + number)
-        owners = array("q", places.tolist())
-        pool.owners[end:], self.cells[places], self.rooms[places] = owners, end + np.arange(number), pool.room
+        values = array("q", places.tolist()), end + np.arange(number), pool.room, 0
+        pool.owners[end:], self.cells[places], self.rooms[places], self._growing = values
 
     def _are_last(self, places: Ints) -> bool:
         """Say whether places, ascending, have the last cells of their pool."""
@@ -322,7 +332,7 @@ class Regions:
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
+        self._clear()
         for place in (places + np.flatnonzero(self.rooms[places:])).tolist()[::-1]:
             self._move(place, 0)
-        self.rooms = resized(self.rooms, places)
-        self.cells = resized(self.cells, places)
+        self.rooms, self.cells = resized(self.rooms, places), resized(self.cells, places)

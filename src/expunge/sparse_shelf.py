@@ -143,7 +143,7 @@ class SparseShelf(Regions):
     def settle(self, places: Ints, lengths: Ints) -> None:
         """Give places the room that is meant for what lies there now."""
         self.counts.settle(places, lengths)
-        super().settle(places, lengths)
+        super().settle(places[places < len(self.filled)], lengths)
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
