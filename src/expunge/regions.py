@@ -22,7 +22,7 @@ from expunge.types import AnyArray, Ints
 ALIGNMENT = 64
 GRAINS = 16
 """A room is a multiple of one part in so many of the next power of two: never more than an eighth is to spare."""
-PAGE = 2**14
+PAGE = 2**15
 """About how many bytes of small cells lie in one buffer."""
 SHARE = 8
 """One part in so many of a list of numbers is room to spare when it grows."""
@@ -65,6 +65,13 @@ def step_of(dtypes: tuple[np.dtype[Any], ...]) -> int:
     return max([ALIGNMENT // math.gcd(ALIGNMENT, dtype.itemsize) for dtype in dtypes])
 
 
+def spots(cells: Ints, bits: Ints) -> tuple[Ints, Ints]:
+    """Return what `Pool.spot` says of many cells, in pools whose pages have 2 to the power of ``bits`` cells."""
+    high, small = cells >> bits, np.frexp(cells)[1].astype(np.int64)
+    far = high > 0
+    return np.where(far, bits + high, small), cells - np.where(far, high << bits, (np.int64(1) << small) >> 1)
+
+
 class Pool:
     """Regions of one size, called cells; every cell has an owner.
 
@@ -96,10 +103,11 @@ class Pool:
         page, before = self.spot(cell)
         return self.pages[page], before * self.room
 
-    def region(self, cell: int) -> tuple[AnyArray, ...]:
-        """Return a cell, as views."""
+    def region(self, cell: int) -> tuple[AnyArray, AnyArray]:
+        """Return a cell, as views of both types; if there is one type, the other is empty."""
         buffers, start = self.at(cell)
-        return tuple([buffer[start : start + self.room] for buffer in buffers])
+        first = buffers[0][start : start + self.room]
+        return first, first[:0] if len(buffers) == 1 else buffers[1][start : start + self.room]
 
     def pages_for(self, cells: int) -> int:
         """Return how many pages there are with so many cells."""
@@ -171,7 +179,7 @@ class Regions:
         """Return the room of a region that has so many elements."""
         if self.whole and needed:
             return -(-max(needed, self.whole) // self.step) * self.step
-        grain = max(self.step, (1 << max(needed - 1, 0).bit_length()) // GRAINS)
+        grain = max(self.step, (1 << (needed - 1).bit_length()) // GRAINS)
         return -(-needed // grain) * grain
 
     def rooms_for(self, needed: Ints) -> Ints:
@@ -184,8 +192,14 @@ class Regions:
 
     def at(self, place: int) -> tuple[tuple[AnyArray, ...], int]:
         """Return the buffers in which a place lies, and where it begins."""
-        room = self.rooms.item(place)
-        return self.pools[room].at(self.cells.item(place)) if room else (self._nowhere(), 0)
+        room, cell = self.rooms.item(place), self.cells.item(place)
+        if room == 0:
+            return self._nowhere(), 0
+        pool = self.pools[room]
+        bits = pool.bits
+        if cell >> bits:  # as `Pool.at` does, without ado
+            return pool.pages[bits + (cell >> bits)], (cell & ((1 << bits) - 1)) * room
+        return pool.at(cell)
 
     def _nowhere(self) -> tuple[AnyArray, ...]:
         return tuple([np.zeros(0, dtype=dtype) for dtype in self.dtypes])
@@ -235,9 +249,6 @@ class Regions:
         self._clear()
         places = places[places < len(self.rooms)]
         needed = self._filled(places, lengths)
-        if len(places) == 1:
-            self._settle(places.item(0), needed.item(0))
-            return
         other = np.flatnonzero(self.rooms_for(needed) != self.rooms[places])
         if self.whole and len(other) and not needed[other].any() and self._are_last(places[other]):
             self._drop_last(places[other])
@@ -246,10 +257,13 @@ class Regions:
             self._settle(place, number)
 
     def _settle(self, place: int, needed: int) -> None:
+        if self._growing or self._stale or self._left is not None:
+            self._clear()
         room, have = self.room_for(needed), self.rooms.item(place)
-        alone = len(self.rooms) == 1 and needed <= have <= 2 * needed + ALIGNMENT  # nobody is told from anybody
-        if room != have and not alone:
-            self._move(place, room)
+        if room != have:
+            alone = len(self.rooms) == 1 and needed <= have <= 2 * needed + ALIGNMENT  # told from nobody
+            if not alone:
+                self._move(place, room)
 
     def _move(self, place: int, room: int) -> None:
         """Give a place another room. One statement does it: an interruption comes before it or after."""
@@ -263,11 +277,10 @@ class Regions:
         end, kept = len(pool.owners), min(have, room)
         spot = end if self.whole else secrets.randbelow(end + 1)
         other = place if spot == end else pool.owners[spot]  # who makes way
-        old = self.pools[have].region(cell) if have else self._nowhere()
-        new, last = pool.region(spot), pool.region(end)
-        a, b, x, y, cells, rooms, owners = last[0], last[-1], new[0], new[-1], self.cells, self.rooms, pool.owners
+        (x, y), (a, b), cells, rooms, owners = pool.region(spot), pool.region(end), self.cells, self.rooms, pool.owners
+        old = self.pools[have].region(cell) if have else (x[:0], y[:0])
         values = (
-            x, y, old[0][:kept], old[-1][:kept], blank(x.dtype), blank(y.dtype),
+            x, y, old[0][:kept], old[1][:kept], blank(x.dtype), blank(y.dtype),
             array("q", (other,)), place, end, spot, room, (have, cell) if have else None, 0,
         )  # fmt: skip
         a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing = values  # fmt: skip # noqa: E501
@@ -301,9 +314,8 @@ class Regions:
         end = len(pool.owners) - 1
         other, pages = pool.owners[end], pool.pages_for(end)
         where = self.cells.item(other) if cell == end else cell  # the last one may be the one that has left
-        hole, last = pool.region(cell), pool.region(end)
+        (x, y), (a, b), cells, owners = pool.region(cell), pool.region(end), self.cells, pool.owners
         pools = self.pools if end else {size: one for size, one in self.pools.items() if size != room}
-        x, y, a, b, cells, owners = hole[0], hole[-1], last[0], last[-1], self.cells, pool.owners
         values = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None
         x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left = values  # fmt: skip
 

@@ -5,12 +5,11 @@ Each place's rows start on a 64-byte boundary, so that summing them gives the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from expunge.regions import Regions, blank
+from expunge.regions import Regions, blank, spots
 from expunge.types import AnyArray, Ints
 
 
@@ -91,14 +90,30 @@ class Shelf(Regions):
         shape = (max(len(buffer) - self.width + 1, 0), self.width)
         return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize))
 
-    def _rows(self, places: Ints, slots: Ints) -> Iterator[tuple[AnyArray, Ints, Any]]:
-        """Return rows buffer by buffer: the buffer as windows, which of them are meant, and their numbers."""
-        order = np.lexsort((slots, places))
-        in_order, inside = places[order], slots[order] * self.width
-        first = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1])).tolist()
-        for begin, stop in zip(first, [*first[1:], len(order)], strict=True):
-            (buffer,), start = self.at(in_order.item(begin))
-            yield self._windows(buffer), start + inside[begin:stop], order[begin:stop]
+    def _spans(self, places: Ints, slots: Ints) -> tuple[list[tuple[int, AnyArray]], list[tuple[Ints, AnyArray, Ints]]]:
+        """Return rows by buffer: their numbers with a view, where one is meant, or with a table and its rows."""
+        sizes, which = np.unique(self.rooms[places], return_inverse=True)
+        pools = [self.pools[size] for size in sizes.tolist()]
+        bits = np.array([pool.bits for pool in pools], dtype=np.int64)[which]
+        pages, before = spots(self.cells[places], bits)
+        order = np.lexsort((pages, which))
+        starts, pages, which = (before * sizes[which] + slots * self.width)[order], pages[order], which[order]
+        apart = np.flatnonzero((which[1:] != which[:-1]) | (pages[1:] != pages[:-1])) + 1
+        first = np.append(0, apart)
+        stops = np.append(apart, len(order))
+        alone, width = stops == first + 1, self.width
+        one = first[alone]
+        single = [
+            (number, pools[pool].pages[page][0][start : start + width])
+            for number, pool, page, start in zip(
+                order[one].tolist(), which[one].tolist(), pages[one].tolist(), starts[one].tolist(), strict=True
+            )
+        ]
+        several = []
+        for begin, stop in zip(first[~alone].tolist(), stops[~alone].tolist(), strict=True):
+            buffer = pools[which.item(begin)].pages[pages.item(begin)][0]
+            several.append((order[begin:stop], self._windows(buffer), starts[begin:stop]))
+        return single, several
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
@@ -106,16 +121,23 @@ class Shelf(Regions):
             self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
         elif len(slots):
             rows = rows.reshape(len(slots), self.width)
-            for windows, where, numbers in self._rows(places, slots):
-                windows[where] = rows[numbers]
+            single, several = self._spans(places, slots)
+            for number, row in single:
+                row[:] = rows[number]
+            for numbers, table, where in several:
+                table[where] = rows[numbers]
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
+        nothing = blank(self.dtype)
         if len(slots) == 1:
-            self._row(places.item(0), slots.item(0))[...] = blank(self.dtype)
+            self._row(places.item(0), slots.item(0))[...] = nothing
         elif len(slots):
-            for windows, where, _ in self._rows(places, slots):
-                windows[where] = blank(self.dtype)
+            single, several = self._spans(places, slots)
+            for _, row in single:
+                row[:] = nothing
+            for _, table, where in several:
+                table[where] = nothing
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
@@ -123,10 +145,18 @@ class Shelf(Regions):
             return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
         rows = np.empty((len(slots), self.width), dtype=self.dtype)
         if len(slots):
-            for windows, where, numbers in self._rows(places, slots):
-                rows[numbers] = windows[where]
+            single, several = self._spans(places, slots)
+            for number, row in single:
+                rows[number] = row
+            for numbers, table, where in several:
+                rows[numbers] = table[where]
         return rows.reshape(len(slots), *self.tail)
 
     def make_room(self, places: Ints, rows: Ints, at: Ints, entering: AnyArray) -> None:
         """Give places room for so many rows each."""
         self.expect(places, rows * self.width)
+
+    def settle_one(self, place: int, length: int) -> None:
+        """Give one place the room that is meant for its rows."""
+        if place < len(self.rooms):
+            self._settle(place, length * self.width)

@@ -124,6 +124,13 @@ class Shelves:
 
     def settle(self, places: Ints) -> None:
         """Give places the room that is meant for what lies there now. If there is no memory, the next call does it."""
+        if len(places) == 1 and not len(self.unsettled) and places.item(0) < len(self.lengths):
+            place = places.item(0)
+            self.unsettled, length = places, self.lengths.item(place)
+            for shelf in self.columns:
+                shelf.settle_one(place, length)
+            self.unsettled = NONE
+            return
         self.unsettled = np.union1d(self.unsettled, places) if len(self.unsettled) else places
         self.unsettled = self.unsettled[self.unsettled < len(self.lengths)]
         for shelf in self.columns:

@@ -145,6 +145,12 @@ class SparseShelf(Regions):
         self.counts.settle(places, lengths)
         super().settle(places[places < len(self.filled)], lengths)
 
+    def settle_one(self, place: int, length: int) -> None:
+        """Give one place the room that is meant for its rows."""
+        self.counts.settle_one(place, length)
+        if place < min(len(self.rooms), len(self.filled)):
+            self._settle(place, self.filled.item(place))
+
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""
         self.counts.resize(places)
