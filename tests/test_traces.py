@@ -123,7 +123,9 @@ def test_after_any_history_all_sizes_are_those_of_a_fresh_layout(kind):
         request = Insert((table(rng, 20, kind), np.ones(20)), new) if grow else Delete(rng.choice(ids, 25, False))
         records.stage(records.edit(SCHEDULE, request, rng))
         records.rollback() if turn % 5 == 0 else records.commit()
-        for (shelf, filled), (like, _) in zip(parts(records.shelves), parts(laid_out_again(records.shelves)), strict=True):
+        for (shelf, filled), (like, _) in zip(
+            parts(records.shelves), parts(laid_out_again(records.shelves)), strict=True
+        ):
             assert shelf.rooms.tolist() == like.rooms.tolist() == shelf.rooms_for(filled).tolist()
             assert list(shelf.pools) == list(like.pools)
             for pool, other in zip(shelf.pools.values(), like.pools.values(), strict=True):

@@ -296,7 +296,7 @@ class Regions:
         return pool
 
     def _clear(self) -> None:
-        """Fill the cell that was left by the last of its pool, and tidy up after interruptions; if interrupted, again."""
+        """Fill the cell that was left with the last of its pool, and tidy up after an interruption."""
         if self._stale:
             for buffer in self._stale:
                 buffer[...] = blank(buffer.dtype)
@@ -316,8 +316,8 @@ class Regions:
         where = self.cells.item(other) if cell == end else cell  # the last one may be the one that has left
         (x, y), (a, b), cells, owners = pool.region(cell), pool.region(end), self.cells, pool.owners
         pools = self.pools if end else {size: one for size, one in self.pools.items() if size != room}
-        values = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None
-        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left = values  # fmt: skip
+        values: Any = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None
+        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left = values  # fmt: skip # noqa: E501
 
     # --- places at the end, of regions that will be full some day ---
 
@@ -339,7 +339,7 @@ class Regions:
         pool = self.pools[self.room_for(1)]
         end = len(pool.owners) - len(places)
         pages = pool.pages_for(end)
-        values = array("q"), [], 0, 0, self.pools if end else {}
+        values: Any = array("q"), [], 0, 0, self.pools if end else {}
         pool.owners[end:], pool.pages[pages:], self.cells[places], self.rooms[places], self.pools = values
 
     def resize(self, places: int) -> None:
