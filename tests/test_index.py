@@ -102,3 +102,16 @@ def test_a_table_shrinks_when_entries_leave_one_by_one_and_is_that_of_a_fresh_on
     assert index.same_as(HashIndex(hashes(ids[3900:]), ids[3900:]))
     assert index.first(hashes(ids[3950:3951])).tolist() == [3950]
     assert index.first(hashes(ids[:1])).tolist() == [-1]
+
+
+def test_a_table_whose_last_entries_are_gone_has_the_length_of_a_fresh_one():
+    high = np.full(30, 2**64 - 1, dtype=np.uint64)
+    low = hashes(np.arange(100))
+    index = HashIndex(np.concatenate([low, high]), np.arange(130))
+    assert len(index._values) > len(HashIndex(low, np.arange(100))._values)
+    index.remove(high[:20], np.arange(100, 120))
+    for value in range(120, 130):
+        index.remove_one(2**64 - 1, value)
+    fresh = HashIndex(low, np.arange(100))
+    assert index.same_as(fresh)
+    assert len(index._values) == len(index._hashes) == len(fresh._values)

@@ -219,7 +219,7 @@ def test_state_beyond_the_records_is_three_rows_a_step_and_an_index_of_arrays():
     tables = sum(table.nbytes for table in (transcript.sums, transcript.answers, transcript.iterates))
     assert tables == 3 * 64 * 8 * 8
     sizes = records.nbytes()
-    assert sizes["columns"] <= 20_000 * 8 * 8 + 64 * 64 + 128
+    assert sizes["columns"] <= 20_000 * 8 * 8 * 9 / 8 + 64 * 64 + 128  # an eighth to spare, and to the boundary
     assert sizes["index"] < 20_000 * 80
 
 

@@ -45,6 +45,28 @@ def state(records, transcript):
     return [records.count, shelves.lengths.tolist(), *blocks, *tables, *index]
 
 
+def check_regions(shelf, filled):
+    """Every place has one cell, on the boundary; outside of what is filled, everything is blank."""
+    assert len(shelf.rooms) == len(shelf.cells) == len(filled)
+    assert (filled <= shelf.rooms).all()
+    assert list(shelf.pools) == sorted(shelf.pools)
+    owned = []
+    for room, pool in shelf.pools.items():
+        owned += pool.owners
+        assert pool.room == room
+        assert (shelf.rooms[np.array(pool.owners)] == room).all()
+        assert shelf.cells[np.array(pool.owners)].tolist() == list(range(len(pool.owners)))
+        assert len(pool.pages) == pool.pages_for(len(pool.owners))
+        for buffers, owners in pool.by_page():
+            live = np.zeros(len(buffers[0]), dtype=bool)
+            for number, place in enumerate(owners.tolist()):
+                live[number * room :][: filled[place]] = True
+            for buffer in buffers:
+                assert buffer.ctypes.data % 64 == room * buffer.itemsize % 64 == 0
+                assert not buffer[~live].astype(bool).any()
+    assert sorted(owned) == np.flatnonzero(shelf.rooms).tolist()
+
+
 def interrupted(function, number):
     """Call a function and press Ctrl-C at the n-th line of our own code; say whether it came to its end before."""
     left = [number]

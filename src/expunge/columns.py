@@ -84,6 +84,17 @@ def stack(columns: Sequence[Column]) -> Column:
     return csr(data, indices, pointers(counts, max(width, len(data))), width)
 
 
+def narrowest(column: Column) -> Column:
+    """Return strings in no more room than the longest of them needs; other columns as they are.
+
+    >>> narrowest(np.array(["ann", "bob"], dtype="U9")).dtype.itemsize // 4
+    3
+    """
+    if is_sparse(column) or column.dtype.kind != "U":
+        return column
+    return column.astype(f"U{int(np.char.str_len(column).max(initial=1))}", copy=False)
+
+
 def overwrite(column: Column, rows: Column) -> None:
     """Put rows in the place of those of a column; sparse ones must have their numbers in the same places."""
     if is_sparse(column):

@@ -43,6 +43,13 @@ class HashIndex:
     def __init__(self, hashed: Keys, values: Ints) -> None:
         self._build(hashed, values)
 
+    def __getstate__(self) -> tuple[Keys, Ints]:
+        """Return what is pickled: the entries, for a table of the right size."""
+        return self.entries()
+
+    def __setstate__(self, state: tuple[Keys, Ints]) -> None:
+        self._fill(*state)
+
     def _build(self, hashed: Keys, values: Ints, kind: Literal["quick", "stable"] = "quick") -> None:
         """Build the table; "stable" sorting is quick if most entries are in order."""
         order = np.argsort(hashed, kind=kind)
@@ -165,11 +172,25 @@ class HashIndex:
         self._values[holes] = EMPTY
         if len(holes) or self._spacious:
             self._fill(*self.entries())
+        elif self._overlong:
+            self._cut_end()
 
     @property
     def _spacious(self) -> bool:
         """Whether there are so few entries that a smaller table would do."""
         return 8 * self.count < len(self._hashes) - 16
+
+    @property
+    def _overlong(self) -> bool:
+        """Whether there are cells beyond the homes, for entries that did not find room before."""
+        return len(self._hashes) > 2 ** (64 - self._shift) + 2
+
+    def _cut_end(self) -> None:
+        """Drop the cells beyond the homes that nobody needs any more."""
+        homes = 2 ** (64 - self._shift)
+        size = homes + int(np.flatnonzero(self._values[homes - 1 :] != EMPTY).max(initial=0)) + 2
+        if size < len(self._hashes):
+            self._hashes, self._values = self._hashes[:size].copy(), self._values[:size].copy()
 
     def _cluster_ends(self, cells: Ints) -> Ints:
         """Return the first cell after each that is empty or where an entry is at home."""
@@ -197,6 +218,8 @@ class HashIndex:
         self.count -= 1
         if self._spacious:
             self._fill(*self.entries())
+        elif self._overlong:
+            self._cut_end()
 
     def _shift_up(self, holes: Ints) -> None:
         while len(holes):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from expunge.columns import overwrite, rows_in, stack
+from expunge.columns import narrowest, overwrite, rows_in, stack
 from expunge.edits import SLOT_BITS, SLOT_MASK, Edit
 from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hash_one, hashes
@@ -74,6 +74,15 @@ class MemoryRecords:
         self._index: HashIndex | None = None
         self._subject_index: HashIndex | None = None
         self._patches: Patches | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: no column of strings is wider than what is there."""
+        return {**self.__dict__, "model": tuple([narrowest(column) for column in self.model])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._patches is not None:
+            self._patches.make_room_again()
 
     # --- what is there ---
 
@@ -165,7 +174,7 @@ class MemoryRecords:
         places = np.flatnonzero(self.shelves.lengths).tolist()
         blocks = [self.shelves.block(place) for place in places]
         columns = [stack([empty, *(block[k] for block in blocks)]) for k, empty in enumerate(self.model)]
-        columns = [np.array(one.tolist()) if one.dtype.kind == "U" and len(one) else one for one in columns]  # no wider
+        columns = [narrowest(column) for column in columns]
         subjects = columns[self.width + 1] if self.has_subjects else None
         copied = MemoryRecords(columns[: self.width], columns[self.width], subjects)
         copied.next_id = self.next_id
@@ -520,9 +529,9 @@ class MemoryRecords:
             raise BadRecords("records: there is no change to commit.")
         edit = patches.edit
         patches.finish()
+        self._settle(patches.places)
         if self._ordered:
             self.shelves.resize(-(-patches.count_after // self.shelves.least))
-        self._give_room_back(patches.count_after)
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
         self._reindex(patches, *indexes)
@@ -574,12 +583,12 @@ class MemoryRecords:
         """Forget the staged edit; every record is as before."""
         if self._patches is not None:
             self._patches.undo()
-            self._give_room_back(self.count)
+            self._settle(self._patches.places)
             self._patches = None
 
-    def _give_room_back(self, count: int) -> None:
+    def _settle(self, places: Ints) -> None:
         with suppress(MemoryError):  # it takes room, for a while; then it is done after a later request
-            self.shelves.shrink(count)
+            self.shelves.settle(places)
 
 
 def _unknown_ids(ids: AnyArray) -> UnknownId:

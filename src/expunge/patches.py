@@ -37,6 +37,10 @@ class Patches:
             self.leave_rows = shelves.gather(edit.leave_places, edit.leave_slots)
             self.put_rows = self._sources()
             self.groups = self._grouped()
+        self.before: Ints = np.zeros_like(self.places)
+        """How many rows each place has."""
+        self.after: Ints = self.before
+        """How many it will have."""
 
     def make_room(self) -> None:
         """Add the places that the edit needs, and room for the rows that come."""
@@ -45,10 +49,7 @@ class Patches:
         if inserting:
             shelves.resize(max(len(shelves), self.places.item(-1) + 1))
             shelves.make_room(edit.put_places, edit.put_slots, self.put_rows)
-        self.before = shelves.lengths[self.places]
-        """How many rows each place has."""
-        self.after = self.before
-        """How many it will have."""
+        self.before = self.after = shelves.lengths[self.places]
         if edit.within_a_place:
             self.after = self.before - 1
         elif inserting:
@@ -56,6 +57,11 @@ class Patches:
             self.after = self.before + _numbers(self.places, edit.put_places[beyond])
         elif edit.removed:
             self.after = self.before - _numbers(self.places, edit.drop_places)
+
+    def make_room_again(self) -> None:
+        """Make room for what the edit puts, or takes back, on shelves that have just been read."""
+        there = self.places < len(self.shelves)
+        self.shelves.reserve(self.places[there], np.maximum(self.before, self.after)[there])
 
     def _sources(self) -> Batch:
         """Return the rows to put, in the order of ``put_sources``."""

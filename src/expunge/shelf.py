@@ -1,13 +1,15 @@
-"""One column of records that lie together by place, in a flat buffer: no Python object for a record or a place.
+"""One column of records that lie together by place, in few buffers: no Python object for a record or a place.
 
 Each place's rows start on a 64-byte boundary, so that summing them gives the same bits wherever they lie.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from expunge.regions import Regions, blank, step_of
+from expunge.regions import Regions, blank, spots
 from expunge.types import AnyArray, Ints
 
 
@@ -20,17 +22,12 @@ class Shelf(Regions):
         self.tail = column.shape[1:]
         self.width = int(np.prod(self.tail, dtype=np.int64))
         self.flat = column.ndim == 1
-        super().__init__([column.dtype], 0 if least else 2 * self.width, least * self.width)
-
-    @property
-    def buffer(self) -> AnyArray:
-        """The numbers of all records, and blanks."""
-        return self.buffers[0]
+        super().__init__((column.dtype,), least * self.width)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """The type of the numbers."""
-        return self.buffers[0].dtype
+        return self.dtypes[0]
 
     def empty(self) -> AnyArray:
         """Return a column like this one, without records."""
@@ -40,74 +37,126 @@ class Shelf(Regions):
         """Make room for longer strings than any before (on a ``fresh`` shelf, for any type)."""
         longer = column.dtype.kind == "U" and self.dtype.itemsize < column.dtype.itemsize
         if longer or (fresh and column.dtype.kind != self.dtype.kind):
-            step = step_of((column,))
-            self.relay(-(-self._filled(lengths) // step) * step, None, [column.dtype])
+            self.change_type(column.dtype, lengths)
 
-    def _filled(self, lengths: Ints) -> Ints:
-        return lengths * self.width
+    def change_type(self, dtype: np.dtype[Any], lengths: Ints) -> None:
+        """Keep the same records in another type. One statement does it: an interruption comes before it or after."""
+        new = Shelf(np.zeros((0, *self.tail), dtype=dtype))
+        new.whole = self.whole
+        new.lay_out(lengths * self.width)
+        for place in np.flatnonzero(lengths).tolist():
+            length = lengths.item(place)
+            new.block(place, length)[...] = self.block(place, length)
+        values = new.dtypes, new.step, new.rooms, new.cells, new.pools, None, list(self.buffers())
+        self.dtypes, self.step, self.rooms, self.cells, self.pools, self._left, self._stale = values
+        self._clear()
+
+    def _filled(self, places: Ints, lengths: Ints) -> Ints:
+        return lengths[places] * self.width
 
     def lay(self, column: AnyArray, order: Ints, lengths: Ints, starts: Ints) -> None:
         """Lay ``column[order]`` out, place by place."""
-        self.resize(len(lengths))
-        self.relay(self._padded(self._filled(lengths)))
+        self.lay_out(lengths * self.width)
         if len(order) >= 16 * len(lengths):
             for place in np.flatnonzero(lengths).tolist():
                 start = starts.item(place)
                 rows = order[start : start + lengths.item(place)]
                 np.take(column, rows, axis=0, out=self.block(place, len(rows)), mode="clip")
             return
-        where = np.repeat(self.offsets - starts * self.width, lengths) + np.arange(len(order)) * self.width
-        if self.flat:
-            self.buffers[0][where] = column[order]
-        else:
-            inside = np.arange(self.width)
-            for chunk in range(0, len(order), 65536):
-                part = slice(chunk, chunk + 65536)
-                self.buffers[0][where[part, None] + inside] = column[order[part]].reshape(-1, self.width)
+        for pool in self.pools.values():
+            for (buffer,), owners in pool.by_page():
+                numbers = lengths[owners]
+                before = np.cumsum(numbers) - numbers
+                one = np.arange(int(numbers.sum()))
+                rows = np.repeat(starts[owners] - before, numbers) + one
+                where = np.repeat(np.arange(len(owners)) * pool.room - before * self.width, numbers) + one * self.width
+                self._windows(buffer)[where] = column[order[rows]].reshape(-1, self.width)
 
     def block(self, place: int, length: int) -> AnyArray:
         """Return the first ``length`` rows of a place, as a view."""
-        start = self.offsets.item(place)
+        buffers, start = self.at(place)
         if self.flat:
-            return self.buffers[0][start : start + length]
-        return self.buffers[0][start : start + length * self.width].reshape(length, *self.tail)
+            return buffers[0][start : start + length]
+        return buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
     def _row(self, place: int, slot: int) -> AnyArray:
         """Return the numbers of one row, as a view."""
-        start = self.offsets.item(place) + slot * self.width
-        return self.buffers[0][start : start + self.width]
+        buffers, start = self.at(place)
+        start += slot * self.width
+        return buffers[0][start : start + self.width]
 
-    def _windows(self) -> AnyArray:
-        """Return the buffer as rows, one from every element on: fancy indexing takes them as a whole."""
-        buffer = self.buffers[0]
+    def _windows(self, buffer: AnyArray) -> AnyArray:
+        """Return a buffer as rows, one from every element on: fancy indexing takes them as a whole."""
         shape = (max(len(buffer) - self.width + 1, 0), self.width)
         return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize))
+
+    def _spans(self, places: Ints, slots: Ints) -> tuple[list[tuple[int, AnyArray]], list[tuple[Ints, AnyArray, Ints]]]:
+        """Return rows by buffer: their numbers with a view, where one is meant, or with a table and its rows."""
+        sizes, which = np.unique(self.rooms[places], return_inverse=True)
+        pools = [self.pools[size] for size in sizes.tolist()]
+        bits = np.array([pool.bits for pool in pools], dtype=np.int64)[which]
+        pages, before = spots(self.cells[places], bits)
+        order = np.lexsort((pages, which))
+        starts, pages, which = (before * sizes[which] + slots * self.width)[order], pages[order], which[order]
+        apart = np.flatnonzero((which[1:] != which[:-1]) | (pages[1:] != pages[:-1])) + 1
+        first = np.append(0, apart)
+        stops = np.append(apart, len(order))
+        alone, width = stops == first + 1, self.width
+        one = first[alone]
+        single = [
+            (number, pools[pool].pages[page][0][start : start + width])
+            for number, pool, page, start in zip(
+                order[one].tolist(), which[one].tolist(), pages[one].tolist(), starts[one].tolist(), strict=True
+            )
+        ]
+        several = []
+        for begin, stop in zip(first[~alone].tolist(), stops[~alone].tolist(), strict=True):
+            buffer = pools[which.item(begin)].pages[pages.item(begin)][0]
+            several.append((order[begin:stop], self._windows(buffer), starts[begin:stop]))
+        return single, several
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
         if len(slots) == 1:
             self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
         elif len(slots):
-            where = self.offsets[places] + slots * self.width
-            self._windows()[where] = rows.reshape(len(slots), self.width)
+            rows = rows.reshape(len(slots), self.width)
+            single, several = self._spans(places, slots)
+            for number, row in single:
+                row[:] = rows[number]
+            for numbers, table, where in several:
+                table[where] = rows[numbers]
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
+        nothing = blank(self.dtype)
         if len(slots) == 1:
-            self._row(places.item(0), slots.item(0))[...] = blank(self.buffers[0].dtype)
+            self._row(places.item(0), slots.item(0))[...] = nothing
         elif len(slots):
-            self._windows()[self.offsets[places] + slots * self.width] = blank(self.buffers[0].dtype)
+            single, several = self._spans(places, slots)
+            for _, row in single:
+                row[:] = nothing
+            for _, table, where in several:
+                table[where] = nothing
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
         if len(slots) == 1:
             return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
-        return self._windows()[self.offsets[places] + slots * self.width].reshape(len(slots), *self.tail)
+        rows = np.empty((len(slots), self.width), dtype=self.dtype)
+        if len(slots):
+            single, several = self._spans(places, slots)
+            for number, row in single:
+                rows[number] = row
+            for numbers, table, where in several:
+                rows[numbers] = table[where]
+        return rows.reshape(len(slots), *self.tail)
 
-    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: AnyArray) -> None:
+    def make_room(self, places: Ints, rows: Ints, at: Ints, entering: AnyArray) -> None:
         """Give places room for so many rows each."""
-        self.expect(places, rows * self.width, lengths)
+        self.expect(places, rows * self.width)
 
-    def shrink(self, count: int, lengths: Ints) -> None:
-        """Give room back, if ``count`` records need much less than there is."""
-        self.tidy(count * self.width, lengths)
+    def settle_one(self, place: int, length: int) -> None:
+        """Give one place the room that is meant for its rows."""
+        if place < len(self.rooms):
+            self._settle(place, length * self.width)

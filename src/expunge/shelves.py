@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from expunge.columns import is_sparse
+from expunge.columns import is_sparse, narrowest, stack
+from expunge.edits import NONE
 from expunge.regions import resized
 from expunge.shelf import Shelf
 from expunge.sparse_shelf import SparseShelf
@@ -17,7 +18,7 @@ from expunge.types import Batch, Ints
 class Shelves:
     """Several columns with the same places."""
 
-    __slots__ = ("columns", "least", "lengths", "nothing", "sparse")
+    __slots__ = ("columns", "least", "lengths", "nothing", "sparse", "unsettled")
 
     def __init__(self, columns: Batch, order: Ints, lengths: Ints, least: int = 0) -> None:
         self.least = least
@@ -28,6 +29,21 @@ class Shelves:
         self.lengths = lengths.copy()
         self.sparse = any(isinstance(shelf, SparseShelf) for shelf in self.columns)
         self.nothing = (None,) * len(columns)
+        self.unsettled: Ints = NONE
+        """Places that have more room than is meant for them, for want of memory."""
+
+    def __getstate__(self) -> tuple[Batch, Ints, int]:
+        """Return the columns place by place: a function of the records and where they lie."""
+        full = np.flatnonzero(self.lengths).tolist()
+        blocks = [self.block(place) for place in full]
+        columns = [
+            narrowest(stack([shelf.empty(), *(block[k] for block in blocks)])) for k, shelf in enumerate(self.columns)
+        ]
+        return tuple(columns), self.lengths.copy(), self.least
+
+    def __setstate__(self, state: tuple[Batch, Ints, int]) -> None:
+        columns, lengths, least = state
+        self.__init__(columns, np.arange(int(lengths.sum())), lengths, least)  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -63,7 +79,13 @@ class Shelves:
         after = self.lengths[distinct]
         np.maximum.at(after, at, slots + 1)
         for shelf, column in zip(self.columns, rows, strict=True):
-            shelf.make_room(distinct, after, self.lengths, at, column)
+            shelf.make_room(distinct, after, at, column)
+
+    def reserve(self, places: Ints, rows: Ints) -> None:
+        """Make room for so many rows at each of some places; sparse columns find room for their numbers themselves."""
+        for shelf in self.columns:
+            dense = shelf.counts if isinstance(shelf, SparseShelf) else shelf
+            dense.expect(places, rows * dense.width)
 
     def keep(self, places: Ints) -> Sequence[Any]:
         """Return what must be kept of places to rewrite them, be it several times: for sparse columns, copies."""
@@ -100,10 +122,20 @@ class Shelves:
                 shelf.wipe(new_at, new_slots)
         self.lengths[places] = before
 
-    def shrink(self, count: int) -> None:
-        """Give room back, if ``count`` records need much less than there is."""
+    def settle(self, places: Ints) -> None:
+        """Give places the room that is meant for what lies there now. If there is no memory, the next call does it."""
+        if len(places) == 1 and not len(self.unsettled) and places.item(0) < len(self.lengths):
+            place = places.item(0)
+            self.unsettled, length = places, self.lengths.item(place)
+            for shelf in self.columns:
+                shelf.settle_one(place, length)
+            self.unsettled = NONE
+            return
+        self.unsettled = np.union1d(self.unsettled, places) if len(self.unsettled) else places
+        self.unsettled = self.unsettled[self.unsettled < len(self.lengths)]
         for shelf in self.columns:
-            shelf.shrink(count, self.lengths)
+            shelf.settle(self.unsettled, self.lengths)
+        self.unsettled = NONE
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""One sparse column of records that lie together by place: their numbers and indices in two flat buffers."""
+"""One sparse column of records that lie together by place: their numbers and indices in buffers."""
 
 from __future__ import annotations
 
@@ -30,17 +30,7 @@ class SparseShelf(Regions):
         """How many numbers each place has."""
         self.stored = 0
         """How many there are."""
-        super().__init__([np.dtype(np.float64), np.dtype(index_type(self.width))], 8, 0)
-
-    @property
-    def data(self) -> AnyArray:
-        """The numbers of all records, and zeros."""
-        return self.buffers[0]
-
-    @property
-    def indices(self) -> AnyArray:
-        """Which columns the numbers belong to."""
-        return self.buffers[1]
+        super().__init__((np.dtype(np.float64), np.dtype(index_type(self.width))), 0)
 
     def empty(self) -> Column:
         """Return a column like this one, without records."""
@@ -49,8 +39,8 @@ class SparseShelf(Regions):
     def admit(self, column: Column, fresh: bool, lengths: Ints) -> None:
         """Accept any sparse column of this width: they are all of one type."""
 
-    def _filled(self, lengths: Ints) -> Ints:
-        return self.filled
+    def _filled(self, places: Ints, lengths: Ints) -> Ints:
+        return self.filled[places]
 
     def lay(self, column: Column, order: Ints, lengths: Ints, starts: Ints) -> None:
         """Lay ``column[order]`` out, place by place."""
@@ -60,42 +50,56 @@ class SparseShelf(Regions):
         first = ends[starts]
         self.filled = ends[starts + lengths] - first
         self.stored = int(ends[-1])
-        self.resize(len(lengths))
-        self.relay(self._padded(self.filled))
-        shifts = np.repeat(self.offsets - first, lengths)  # from where a row's numbers are in order, to their region
-        cuts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1] + CHUNK, CHUNK)).clip(max=len(order)))
-        for begin, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            rows = column[order[begin:stop]]
-            where = np.repeat(shifts[begin:stop], counts_in(rows)) + np.arange(ends[begin], ends[stop])
-            self.data[where], self.indices[where] = rows.data, rows.indices
+        self.lay_out(self.filled)
+        stops = first + self.filled
+        cuts = np.unique(np.searchsorted(stops, np.arange(0, ends[-1] + CHUNK, CHUNK), "right").clip(max=len(lengths)))
+        for begin, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(lengths)], strict=True):
+            if begin < stop:
+                rows = column[order[starts.item(begin) : starts.item(stop - 1) + lengths.item(stop - 1)]]
+                self._fill(range(begin, stop), rows, (first[begin:stop] - first.item(begin)).tolist())
+
+    def _fill(self, places: range, rows: Column, first: list[int]) -> None:
+        """Write the numbers of some places, which begin at ``first``."""
+        for place, begin in zip(places, first, strict=True):
+            number = self.filled.item(place)
+            if number:
+                (data, indices), start = self.at(place)
+                data[start : start + number] = rows.data[begin : begin + number]
+                indices[start : start + number] = rows.indices[begin : begin + number]
 
     def block(self, place: int, length: int) -> Column:
         """Return the first ``length`` rows of a place, as a sparse column on views."""
         ends = pointers(self.counts.block(place, length), max(self.width, self.rooms.item(place)))
-        start = self.offsets.item(place)
+        (data, indices), start = self.at(place)
         stop = start + ends.item(length)
-        return csr(self.data[start:stop], self.indices[start:stop], ends, self.width)
+        return csr(data[start:stop], indices[start:stop], ends, self.width)
 
     def gather(self, places: Ints, slots: Ints) -> Column:
         """Return a copy of single rows."""
         counts = self.counts.gather(places, slots)
-        first = self.offsets[places]
+        first = np.zeros(len(places), dtype=np.int64)
         order = np.argsort(places, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(places[order])) + 1) if len(order) else ():
             here = slots[rows]
             ends = np.cumsum(self.counts.block(places.item(rows.item(0)), int(here.max()) + 1), dtype=np.int64)
-            first[rows] += ends[here] - counts[rows]
-        ends = pointers(counts, LARGEST + 1)
-        where = np.repeat(first - ends[:-1], counts) + np.arange(ends[-1])
-        return csr(self.data[where], self.indices[where], pointers(counts, max(self.width, len(where))), self.width)
+            first[rows] = ends[here] - counts[rows]
+        data, indices = [np.zeros(0)], [np.zeros(0, dtype=self.dtypes[1])]
+        for place, begin, number in zip(places.tolist(), first.tolist(), counts.tolist(), strict=True):
+            buffers, start = self.at(place)
+            data.append(buffers[0][start + begin : start + begin + number])
+            indices.append(buffers[1][start + begin : start + begin + number])
+        stored = int(counts.sum(dtype=np.int64))
+        ends = pointers(counts, max(self.width, stored))
+        return csr(np.concatenate(data), np.concatenate(indices), ends, self.width)
 
     def keep(self, places: Ints, lengths: Ints) -> list[Packed]:
         """Return copies of places, for `rewrite` to start from."""
         kept = []
         for place, length in zip(places.tolist(), lengths[places].tolist(), strict=True):
-            here = slice(self.offsets.item(place), self.offsets.item(place) + self.filled.item(place))
+            (data, indices), start = self.at(place)
+            here = slice(start, start + self.filled.item(place))
             counts = self.counts.block(place, length)
-            kept.append(Packed(counts.copy(), self.data[here].copy(), self.indices[here].copy()))
+            kept.append(Packed(counts.copy(), data[here].copy(), indices[here].copy()))
         return kept
 
     def rewrite_all(
@@ -118,28 +122,34 @@ class SparseShelf(Regions):
         """Make a place what was ``kept`` of it, with rows put into slots (ascending), and end at ``after``."""
         splice = Splice(kept, slots, rows, after)
         stored = splice.stored
-        self.reserve(place, stored, self.filled)
-        start = self.offsets.item(place)
+        self.reserve(place, stored)
+        (data, indices), start = self.at(place)
         stop, end = start + stored, start + self.rooms.item(place)
-        splice.write(kept.data, None if rows is None else rows.data, self.data[start:stop])
-        splice.write(kept.indices, None if rows is None else rows.indices, self.indices[start:stop])
-        self.data[stop:end] = 0.0
-        self.indices[stop:end] = 0
+        splice.write(kept.data, None if rows is None else rows.data, data[start:stop])
+        splice.write(kept.indices, None if rows is None else rows.indices, indices[start:stop])
+        data[stop:end] = 0.0
+        indices[stop:end] = 0
         self.stored, self.filled[place] = self.stored + stored - self.filled.item(place), stored
         counts = self.counts.block(place, self.counts.rooms.item(place))
         counts[:after] = splice.counts
         counts[after:] = 0
 
-    def make_room(self, places: Ints, rows: Ints, lengths: Ints, at: Ints, entering: Column) -> None:
+    def make_room(self, places: Ints, rows: Ints, at: Ints, entering: Column) -> None:
         """Give places room for so many rows each; the ``entering`` ones go to ``places[at]``."""
-        self.counts.make_room(places, rows, lengths, at, entering)
+        self.counts.make_room(places, rows, at, entering)
         more = np.bincount(at, counts_in(entering), len(places)).astype(np.int64)
-        self.expect(places, self.filled[places] + more, lengths)
+        self.expect(places, self.filled[places] + more)
 
-    def shrink(self, count: int, lengths: Ints) -> None:
-        """Give room back, if ``count`` records need much less than there is."""
-        self.counts.shrink(count, lengths)
-        self.tidy(self.stored, lengths)
+    def settle(self, places: Ints, lengths: Ints) -> None:
+        """Give places the room that is meant for what lies there now."""
+        self.counts.settle(places, lengths)
+        super().settle(places[places < len(self.filled)], lengths)
+
+    def settle_one(self, place: int, length: int) -> None:
+        """Give one place the room that is meant for its rows."""
+        self.counts.settle_one(place, length)
+        if place < min(len(self.rooms), len(self.filled)):
+            self._settle(place, self.filled.item(place))
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""

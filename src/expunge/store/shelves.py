@@ -157,7 +157,7 @@ class StoredShelves:
     def make_room(self, places: Ints, slots: Ints, rows: Batch) -> None:
         """Do nothing: there is always room."""
 
-    def shrink(self, count: int) -> None:
+    def settle(self, places: Ints) -> None:
         """Do nothing: no room is kept."""
 
     def keep(self, places: Ints) -> Sequence[Any]:
