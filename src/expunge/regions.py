@@ -114,10 +114,14 @@ class Pool:
         return self.spot(cells - 1)[0] + 1 if cells else 0
 
     def reserve(self, cells: int) -> None:
-        """Make the pages for so many cells, if they are not there."""
-        for number in range(len(self.pages), self.pages_for(cells)):
-            size = min(1 << max(number - 1, 0), 1 << self.bits)
-            self.pages.append(tuple([aligned(size * self.room, dtype) for dtype in self.dtypes]))
+        """Make the pages for so many cells, if they are not there; those made together are parts of one buffer."""
+        numbers = range(len(self.pages), self.pages_for(cells))
+        sizes = [min(1 << max(number - 1, 0), 1 << self.bits) * self.room for number in numbers]
+        whole = [aligned(sum(sizes), dtype) for dtype in self.dtypes]
+        first = 0
+        for size in sizes:
+            self.pages.append(tuple([buffer[first : first + size] for buffer in whole]))
+            first += size
 
     def by_page(self) -> Iterator[tuple[tuple[AnyArray, ...], Ints]]:
         """Return each page with the owners of its cells, in order."""
