@@ -84,7 +84,7 @@ def _one_coin(setting: Setting) -> Reconciliation:
     shifts = yield from changes(setting, verdict)
     distances, projections = independent._whitened(setting, shifts)
     length = math.sqrt(distances @ distances)
-    decided = reflect(length, float(distances @ projections) / max(length, 1e-300), setting.rng)
+    decided = reflect(length, float(distances @ projections) / max(length, 1e-300), setting.coins)
     if decided.kept:
         return verdict
     first, noise = setting.touched[0], setting.noise(setting.horizon)

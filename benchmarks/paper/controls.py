@@ -113,7 +113,7 @@ class _Peeking(reconcile._Coins):
         if distance == 0.0:
             return KEPT, 0.0
         seen = setting.mechanism.pull(step, setting.horizon + 1) @ setting.noise(setting.horizon + 1)
-        decision = reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.rng)
+        decision = reflect(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.coins)
         return decision, replay_probability(distance)
 
 

@@ -68,7 +68,7 @@ class _NoCarry(reconcile.Tail):
         if step < setting.horizon or (step == setting.horizon and self.xi_at_horizon is not None):
             return super().row(step, shift)
         scale = setting.sigma * setting.mechanism.scale_of(step)
-        self.history[row] = scale * setting.rng.standard_normal(self.history.shape[1])
+        self.history[row] = scale * setting.draws.standard_normal(self.history.shape[1])
         return self.history[row]
 
 

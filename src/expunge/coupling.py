@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from expunge.randomness import Stream
 from expunge.types import Array
 
 COUPLINGS = ("joint", "sequential", "adaptive")
@@ -39,7 +40,7 @@ def replay_probability(shift: float) -> float:
     return math.erf(shift / (2.0 * math.sqrt(2.0)))
 
 
-def reflect(shift: float, projection: float, rng: np.random.Generator) -> Decision:
+def reflect(shift: float, projection: float, coins: Stream) -> Decision:
     """Turn noise about the old mean into noise about the new, unchanged in sum as often as any method can.
 
     ``shift`` is the distance A of the two means and ``projection`` the noise S along their difference.
@@ -48,13 +49,13 @@ def reflect(shift: float, projection: float, rng: np.random.Generator) -> Decisi
     """
     if shift == 0.0:
         return KEPT
-    if -rng.standard_exponential() <= shift * projection - 0.5 * shift * shift:
+    if -coins.standard_exponential() <= shift * projection - 0.5 * shift * shift:
         return KEPT
     return Decision(False, 2.0 * projection / shift)
 
 
 def pooled_projection(
-    shifts: Sequence[float] | Array, projections: Sequence[float] | Array, budget: float, rng: np.random.Generator
+    shifts: Sequence[float] | Array, projections: Sequence[float] | Array, budget: float, coins: Stream
 ) -> float:
     """Return S, standard normal whatever the path was, from all rows' projections and one fresh normal.
 
@@ -63,7 +64,7 @@ def pooled_projection(
     a = np.asarray(shifts)
     spent = float(a @ a)
     rest = math.sqrt(max(budget - spent, 0.0))
-    return (float(a @ np.asarray(projections)) + rest * rng.standard_normal()) / math.sqrt(budget)
+    return (float(a @ np.asarray(projections)) + rest * coins.standard_normal()) / math.sqrt(budget)
 
 
 class Bridge(NamedTuple):
@@ -72,12 +73,12 @@ class Bridge(NamedTuple):
     due: float
     left: float
 
-    def cross(self, shift: float, rng: np.random.Generator) -> tuple[float, Bridge]:
+    def cross(self, shift: float, draws: Stream) -> tuple[float, Bridge]:
         """Draw the projection x of the next row, whose shift is a, given what is due."""
         if shift == 0.0:
-            return rng.standard_normal(), self
+            return draws.standard_normal(), self
         share = shift / self.left
         spread = math.sqrt(max(1.0 - shift * share, 0.0))
-        x = share * self.due + spread * rng.standard_normal()
+        x = share * self.due + spread * draws.standard_normal()
         left = self.left - shift * shift
         return x, Bridge(self.due - shift * x, left if left > 0.0 else math.inf)

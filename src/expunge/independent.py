@@ -34,7 +34,7 @@ def row_by_row(setting: Setting) -> Reconciliation:
     distances, projections = _whitened(setting, shifts)
     for position, (distance, projection) in enumerate(zip(distances.tolist(), projections.tolist(), strict=True)):
         verdict.probabilities.append(replay_probability(distance))
-        decision = reflect(distance, projection, setting.rng)
+        decision = reflect(distance, projection, setting.coins)
         if not decision.kept:
             row, noise = setting.touched[position], setting.noise(setting.horizon)
             noise[row] -= decision.moved(shifts.sums[position])
@@ -57,8 +57,8 @@ def adaptive(setting: Setting) -> Reconciliation:
     distances, projections = _whitened(setting, shifts)
     if (distances**2 > allowed * ROUNDING).any():
         raise BadContribution(TOO_LONG)
-    pooled = pooled_projection(distances, projections, budget, setting.rng)
-    decision = reflect(math.sqrt(budget), pooled, setting.rng)
+    pooled = pooled_projection(distances, projections, budget, setting.coins)
+    decision = reflect(math.sqrt(budget), pooled, setting.coins)
     verdict.probabilities.append(replay_probability(math.sqrt(budget)))
     if decision.kept:
         return verdict
@@ -105,8 +105,8 @@ class _BridgedNoise:
         return step in self.touched
 
     def row(self, step: int, shift: Total | None) -> Array:
-        sigma, rng = self.setting.sigma, self.setting.rng
-        xi = sigma * rng.standard_normal(self.setting.sums.shape[1])
+        sigma, draws = self.setting.sigma, self.setting.draws
+        xi = sigma * draws.standard_normal(self.setting.sums.shape[1])
         if shift is None:
             return xi
         _check_within(shift.above)
@@ -115,6 +115,6 @@ class _BridgedNoise:
             raise BadContribution(TOO_LONG)
         if length > 0.0:
             direction = shift.sum / length
-            x, self.bridge = self.bridge.cross(length / sigma, rng)
+            x, self.bridge = self.bridge.cross(length / sigma, draws)
             xi += (sigma * x - xi @ direction) * direction
         return xi

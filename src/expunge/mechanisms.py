@@ -20,6 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.linalg import toeplitz
 
 from expunge.errors import BadPlan
+from expunge.randomness import Stream
 from expunge.types import Array, Ints
 
 TABLE_LIMIT = 2048  # a table of steps² numbers, 32 megabytes at most
@@ -89,11 +90,11 @@ class Mechanism(Protocol):
         """
 
 
-def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, rng: np.random.Generator) -> Array:
+def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, draws: Stream) -> Array:
     """Draw the noise N of a whole run."""
     if sigma == 0.0:
         return np.zeros((steps, size))
-    xi = rng.standard_normal((steps, size))
+    xi = draws.standard_normal((steps, size))
     xi *= (sigma * mechanism.scales(steps))[:, None]
     return mechanism.color(xi)
 

@@ -75,7 +75,7 @@ class _Coins:
                 along = float(column.probe @ self.xi[column.rows] @ shift)
             else:
                 along = self._along(step, shift)
-            decision = reflect(distance, along / (setting.sigma**2 * distance), setting.rng)
+            decision = reflect(distance, along / (setting.sigma**2 * distance), setting.coins)
         if self.sight is not None:
             group.move(decision.moved(shift))
         elif self.many:
@@ -239,7 +239,7 @@ def sequential(setting: Setting) -> Reconciliation:
         decision = KEPT
         if length > 0.0:
             xi = noise[row] - mechanism.carry(noise, row)
-            decision = reflect(length / scale, float(xi @ shift) / (scale * length), setting.rng)
+            decision = reflect(length / scale, float(xi @ shift) / (scale * length), setting.coins)
         verdict.probabilities.append(replay_probability(length / scale))
         moves[row] = decision.move * shift
         if not decision.kept:
@@ -307,7 +307,7 @@ class Tail:
             xi = self.xi_at_horizon
             if xi is None or step > setting.horizon:
                 scale = setting.sigma * setting.mechanism.scale_of(step)
-                xi = np.asarray(scale * setting.rng.standard_normal(self.history.shape[1]))
+                xi = np.asarray(scale * setting.draws.standard_normal(self.history.shape[1]))
             self.history[row] = setting.mechanism.carry(self.history, step, self.first) + xi
         return self.history[row]
 

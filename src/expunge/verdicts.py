@@ -9,6 +9,7 @@ import numpy as np
 
 from expunge.forward import Ask, NoiseSource, Reply
 from expunge.mechanisms import Mechanism
+from expunge.randomness import SecretStream
 from expunge.records import Total, Totals
 from expunge.rows import Path, Rows
 from expunge.types import Array
@@ -31,7 +32,9 @@ class Setting:
     """Coins look at rows below this one only."""
     exact_sums: bool
     """Whether sums lie on a grid, so that a kept sum can be changed by adding."""
-    rng: np.random.Generator
+    coins: SecretStream
+    draws: SecretStream
+    """For noise that a replay draws anew."""
 
     def path_to(self, step: int) -> Path:
         """Return the stored iterates that step ``step`` could see."""
