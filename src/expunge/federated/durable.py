@@ -252,6 +252,10 @@ class StoredFederation(Federation):
             raise
         failpoints.reach(ROUND_RECORDED)
 
+    def _make_round(self) -> int:
+        self._log = True
+        return super()._make_round()
+
     def _end_round(self) -> None:
         super()._end_round()
         self._file.drop("pending", ROUND, ROUND + 1)

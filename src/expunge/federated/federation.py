@@ -86,6 +86,8 @@ class Federation:
     ['ann', 'cy']
     """
 
+    _rng: np.random.Generator | None = None
+    """What keys are drawn by; without it, they come from the system."""
     _round_key: bytes | None
     """The key of a round that has begun: it is made next, with this noise. Between rounds there is none."""
     _pending: Pending | None
