@@ -58,7 +58,7 @@ def bases(tmp_path_factory):
         return federated.open(copied(folder / before / "federation", folder / name))
 
     with pytest.MonkeyPatch.context() as patches:
-        draw(patches, 200)
+        draw(patches, 240)
         with new(folder / "settled" / "federation") as federation:
             make_rounds(federation, 3)
             answer(federation, federation.tasks()[:2])
@@ -416,5 +416,5 @@ def test_the_mistake_of_trying_again_what_would_cut_the_pass_off_is_caught(monke
 
     monkeypatch.setattr(federated.StoredFederation, "_acknowledge", die_if_it_cuts)
     monkeypatch.setattr(durable, "_pending_from", lambda content: read(content)._replace(key=randomness.fresh_key()))
-    report = compared(monkeypatch, planned(rounds=2, rho=0.6), begin, runs=150, seed=12)
+    report = compared(monkeypatch, planned(rounds=2, rho=0.6), begin, runs=200, seed=12)
     assert report.p_value < 1e-6, report
