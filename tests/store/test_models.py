@@ -31,7 +31,7 @@ from expunge import (
 from expunge.errors import BadPlan, BusyStore, ReadOnlyStore, StoreError
 from expunge.estimators import LinearRegressor
 from expunge.requests import apply
-from expunge.store import failpoints
+from expunge.store import failpoints, keeper
 
 RNG = np.random.default_rng(5)
 N, NEW = 80, 20
@@ -835,3 +835,36 @@ def test_compacting_changes_nothing_but_the_file(tmp_path, coins, name):
             assert_same(memory, each)
         assert model.verify_receipts().ok
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model-key", "model-lock"]
+
+
+# --- the day of a request --------------------------------------------------------------------------------
+
+
+def test_a_receipt_has_the_day_on_which_the_request_was_recorded(tmp_path, monkeypatch):
+    """A day that was taken after the replay could tell how long that took."""
+    CASES["binary"].fitted().save(tmp_path / "model")
+    days = ["2031-12-31"]
+    monkeypatch.setattr(keeper, "today", lambda: days[-1])
+
+    def at_midnight(point):
+        if point == "request: recorded":
+            days.append("2032-01-01")
+
+    def dies(point):
+        at_midnight(point)
+        if point == "request: decided":
+            raise KeyboardInterrupt
+
+    with expunge.open(tmp_path / "model") as model:
+        monkeypatch.setattr(failpoints, "hook", at_midnight)
+        model.unlearn(CASES["binary"].id_of(3))
+        days.append("2033-12-31")
+        monkeypatch.setattr(failpoints, "hook", dies)
+        with pytest.raises(KeyboardInterrupt):
+            model.unlearn(CASES["binary"].id_of(4))
+    monkeypatch.setattr(failpoints, "hook", None)
+    with expunge.open(tmp_path / "model") as model:
+        days.append("2035-01-01")
+        model.unlearn(CASES["binary"].id_of(5))
+        receipts = model.export_receipts()["receipts"]
+    assert [one["day"] for one in receipts] == ["2031-12-31", "2033-12-31", "2035-01-01"]
