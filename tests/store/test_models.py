@@ -346,7 +346,7 @@ def test_the_key_of_a_fit_or_a_request_is_not_in_the_file(tmp_path, monkeypatch,
         monkeypatch.setattr(failpoints, "hook", None)
         assert any(keys[-1].hex().encode() in raw for raw in seen)  # while it was being served
         raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert len(keys) == 2
+        assert len(keys) >= 2
         for key in keys:
             assert key not in raw
             assert key.hex().encode() not in raw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -86,7 +85,6 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             self._refuse_crowds(subjects, None)
             self._report_clipped(X)
             with Randomness.given(self.random_state, 0) as randomness:
-                self._draw(randomness.plan)
                 self._learn((X - self.plan_.extent.center,), ids, subjects, randomness)
         return self
 
@@ -188,7 +186,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         )  # fmt: skip
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        self._seed = 0  # until it is drawn
+        with Randomness.given(self.random_state, 0) as randomness:
+            self._seed = int(randomness.plan.integers(2**63))
         super()._plan_fit(records, features)
         if max(records, self.expected_records or 0) < self.n_clusters:
             raise BadRecords(
@@ -196,10 +195,6 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
                 "clusters."
             )
         self._report_plan()
-
-    def _draw(self, rng: np.random.Generator) -> None:
-        self._seed = int(rng.integers(2**63))
-        self.plan_ = replace(self.plan_, seed=self._seed)
 
     def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
         return [("radius, low, high", before.extent, self.plan_.extent)]
