@@ -7,6 +7,7 @@ from itertools import count
 import numpy as np
 
 import expunge.federated as federated
+from expunge import randomness
 from expunge.federated import ArrayType, durable, plan_federation
 from expunge.store.file import beside
 
@@ -68,7 +69,7 @@ def whole(federation):
             for step in steps
             if clients.held.has(client.slot, step)
         },
-        "seed": federation._seed_of_round,
+        "begun": federation._round_key,
         "pending": federation._pending,
         "requests": (federation._state.version, federation._state.receipts) if hasattr(federation, "_state") else None,
     }
@@ -84,15 +85,15 @@ def copied(path, folder):
     return folder / path.name
 
 
-def seed_of(number):
-    """A seed that does not lie in a file by chance."""
-    return int.from_bytes(blake2b(str(number).encode(), digest_size=16).digest())
+def key_of(number):
+    """A key that does not lie in a file by chance."""
+    return blake2b(str(number).encode(), digest_size=32).digest()
 
 
 def draw(monkeypatch, first):
-    """Let seeds be drawn one after the other, those of the numbers from one on."""
-    seeds = map(seed_of, count(first))
-    monkeypatch.setattr(durable, "randbits", lambda bits: next(seeds))
+    """Let keys be drawn one after the other, those of the numbers from one on."""
+    keys = map(key_of, count(first))
+    monkeypatch.setattr(randomness, "fresh_key", lambda: next(keys))
 
 
 def sealed_of(federation):

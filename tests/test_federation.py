@@ -64,7 +64,7 @@ def test_the_model_is_there_when_all_rounds_are_made():
     go(federation)
     assert federation.tasks() == []
     assert federation.model() == pytest.approx(federation.transcript.iterates[:].mean(axis=0), abs=0.5)
-    with pytest.raises(BadPlan, match="all 4 steps"):
+    with pytest.raises(BadPlan, match="all 4 rounds"):
         federation.advance()
 
 

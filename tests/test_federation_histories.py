@@ -146,13 +146,15 @@ def test_a_round_that_fails_within_its_commit_is_made_once_and_the_next_has_nois
     assert len(np.unique(noise)) == noise.size
 
 
-def test_a_round_whose_seed_could_not_be_renewed_is_finished_before_anybody_leaves():
+@pytest.mark.parametrize("name", ["_make_round", "_end_round"])
+def test_a_round_that_has_begun_is_finished_before_anybody_leaves(name):
     federation = go(begun(), 1)
+    assert federation._round_key is None
     ask(federation, federation.tasks())
-    seed = federation._seed_of_round
-    interrupted(federation, Federation, "_renew_seed", MemoryError, Federation.advance)
+    interrupted(federation, Federation, name, MemoryError, Federation.advance)
+    assert federation._round_key is not None
     federation.forget("bob")
-    assert federation._seed_of_round != seed
+    assert federation._round_key is None
     assert federation.members == ["ann", "cy"]
     assert federation.verify().ok
     noise = go(federation).transcript.answers[:] - federation.transcript.sums[:]

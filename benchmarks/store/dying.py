@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -21,7 +21,8 @@ import expunge
 from expunge import Delete, Insert, Replace
 from expunge.checks import Exactness, _state, _state_names, compare
 from expunge.engine import Change, decide_on
-from expunge.errors import NoiseWarning, SeedWarning, SizeWarning
+from expunge.errors import NoiseWarning, SizeWarning
+from expunge.randomness import KEY_BYTES
 from expunge.records import Request
 from expunge.store import failpoints, keeper
 from expunge.store.file import StoreFile
@@ -29,6 +30,7 @@ from expunge.store.records import StoredRecords
 from expunge.store.state import Pending
 from expunge.types import AnyArray, Array
 from paper.cases import ALIGNED
+from store.keys import keys_from
 
 X = np.concatenate([ALIGNED / 2.0, [[0.6, 0.0], [-0.5, 0.1]]])
 Y = np.array([1, 1, 1, 1, 0, 0, 1, 0])
@@ -140,7 +142,7 @@ def undurable() -> Iterator[Path]:
         mock.patch.object(StoreFile, "_greet", hasty),
         warnings.catch_warnings(),
     ):
-        for kind in (SeedWarning, SizeWarning, NoiseWarning):
+        for kind in (SizeWarning, NoiseWarning):
             warnings.simplefilter("ignore", kind)
         yield Path(folder)
 
@@ -172,9 +174,9 @@ class Case:
     """Whether the store is closed and opened again, or the next call to the same model finishes the request."""
     in_tests: bool = False
 
-    def make(self, rng: np.random.Generator) -> Any:
+    def make(self) -> Any:
         """Return a model that is not fitted yet."""
-        common: dict[str, Any] = {"expected_records": 8, "random_state": rng, "rho": 0.9}
+        common: dict[str, Any] = {"expected_records": 8, "rho": 0.9}
         if self.model is expunge.LogisticRegression:
             common |= {"classes": [0, 1], "steps": 3, "radius": 2.0}
         return self.model(**{**common, **self.given})
@@ -197,7 +199,8 @@ class Case:
             columns = self.columns([rows[one] for one in ids.tolist()])
 
             def fresh(rng: np.random.Generator) -> Any:
-                return self.make(rng).fit(*columns, ids=ids)
+                with keys_from(rng):
+                    return self.make().fit(*columns, ids=ids)
 
             usual = float(np.median([fresh(third).transcript_.iterates[-1][0] for _ in range(USUAL)]))
             after = []
@@ -225,13 +228,14 @@ class Case:
         path = folder / "model"
         for file in folder.iterdir():
             file.unlink()
-        self.make(rng).fit(*self.columns(range(FIRST)), ids=np.arange(FIRST)).save(path)
-        model = _opened(path, rng)
-        for ask in self.asked:
-            fate = Fate(self.dies, self.most, usual)
-            model = self._served(model, path, self._request(ask), rng, fate)
-            if refits and fate.deaths:
-                model.replan(expected_records=8)
+        with keys_from(rng):  # coins from the system would make every sample another
+            self.make().fit(*self.columns(range(FIRST)), ids=np.arange(FIRST)).save(path)
+            model = expunge.open(path)
+            for ask in self.asked:
+                fate = Fate(self.dies, self.most, usual)
+                model = self._served(model, path, self._request(ask), fate)
+                if refits and fate.deaths:
+                    model.replan(expected_records=8)
         return model
 
     def _request(self, ask: Ask) -> Request:
@@ -240,7 +244,7 @@ class Case:
             return Delete(ids)
         return (Insert if ask.what == "insert" else Replace)(self.columns(ask.rows), ids)
 
-    def _served(self, model: Any, path: Path, request: Request, rng: np.random.Generator, fate: Fate) -> Any:
+    def _served(self, model: Any, path: Path, request: Request, fate: Fate) -> Any:
         """Serve a request, through as many deaths as fate has for it; return the model to go on with."""
         before = model._keeper.state.receipts
         with mortal(fate):
@@ -248,7 +252,7 @@ class Case:
                 try:
                     if fate.deaths and self.reopens:
                         model.close()
-                        model = _opened(path, rng)
+                        model = expunge.open(path)
                     model._keeper.catch_up(model._publish)
                     if model._keeper.state.receipts == before:  # asked for the first time, or never recorded
                         model.serve_request(model.prepare_request(request))
@@ -256,12 +260,6 @@ class Case:
                 except Died:
                     continue
         return model
-
-
-def _opened(path: Path, rng: np.random.Generator) -> Any:
-    model = expunge.open(path)
-    model.random_state = rng  # coins from the system would make every sample another
-    return model
 
 
 def whole_state(model: Any, ids: AnyArray) -> Array:
@@ -276,12 +274,12 @@ def whole_state(model: Any, ids: AnyArray) -> Array:
 @contextmanager
 def redrawn(seed: int = 0) -> Iterator[None]:
     """Make a mistake for a while: a request that was interrupted is finished with new coins."""
-    rng = np.random.default_rng(seed)
+    rng, read = np.random.default_rng(seed), Pending.from_bytes
 
-    def new_coins(pending: Pending) -> np.random.Generator:
-        return np.random.default_rng(rng.integers(2**63, size=4))
+    def with_new_coins(content: bytes) -> Pending:
+        return replace(read(content), key=rng.bytes(KEY_BYTES))
 
-    with mock.patch.object(Pending, "generator", new_coins):
+    with mock.patch.object(Pending, "from_bytes", with_new_coins):
         yield
 
 

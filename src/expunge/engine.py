@@ -21,6 +21,7 @@ from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNo
 from expunge.grid import CAPACITY, dithered
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
+from expunge.randomness import Randomness
 from expunge.reconcile import RECONCILIATIONS, expectation, noiseless, with_tail
 from expunge.records import Contributors, Delete, Insert, Records, Replace, Request, Total
 from expunge.rows import ArrayRows, Path, Rows
@@ -103,23 +104,23 @@ def _serve(asking: Generator[Ask, Reply, T], learner: Learner, records: Contribu
 def learn_with_outcome(
     learner: Learner,
     records: Records,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
     *,
     arranged: bool = False,
     rows: Callable[[Array], Rows] = ArrayRows,
     watch: Callable[[int], None] | None = None,
 ) -> tuple[Transcript, Outcome]:
     """Learn, and also say how many evaluations it took; see `learn`."""
-    began = time.perf_counter()
+    began, randomness = time.perf_counter(), Randomness.of(rng)
     tally = _Tally()
     if arranged:
-        transcript = _take_all_steps(learner, records, rng, rows, watch, tally)
+        transcript = _take_all_steps(learner, records, randomness, rows, watch, tally)
     else:
         records.admit(learner.query)
-        records.arrange(learner.schedule, rng)
+        records.arrange(learner.schedule, randomness.layout)
         try:
             records.prepare(learner.query)
-            transcript = _take_all_steps(learner, records, rng, rows, watch, tally)
+            transcript = _take_all_steps(learner, records, randomness, rows, watch, tally)
         except BaseException:
             records.settle(False)
             raise
@@ -129,7 +130,7 @@ def learn_with_outcome(
 
 
 def _take_all_steps(
-    learner: Learner, records: Records, rng: np.random.Generator, rows: Callable[[Array], Rows],
+    learner: Learner, records: Records, randomness: Randomness, rows: Callable[[Array], Rows],
     watch: Callable[[int], None] | None, tally: _Tally,
 ) -> Transcript:  # fmt: skip
     _check_capacity(learner, records.count)
@@ -137,7 +138,8 @@ def _take_all_steps(
     start = np.asarray(learner.rule.start, dtype=float)
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
-        noise = GivenNoise(draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, rng))
+        drawn = draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, randomness.noise)
+        noise = GivenNoise(drawn)
     path, prefix = Path(start, None, 0), learner.mechanism.prefix
     asking = forward(learner.rule, prefix, learner.grid, path, steps, size, np.zeros(size), noise, watch)
     staged = _serve(asking, learner, records, tally)
@@ -151,7 +153,7 @@ def _take_all_steps(
 def learn(
     learner: Learner,
     records: Records,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
     *,
     arranged: bool = False,
     rows: Callable[[Array], Rows] = ArrayRows,
@@ -283,23 +285,23 @@ def change(
     records: Records,
     transcript: Transcript,
     request: Request,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
     *,
     watch: Callable[[int], None] | None = None,
 ) -> Change:
     """Decide a request: the returned change, once committed, leaves a state with the law of fresh learning.
 
     An error leaves records and transcript as they were. ``rng`` is the only source of randomness: to repeat
-    a request after a crash, repeat it with the same generator state.
+    a request after a crash, repeat it with the same key (`Randomness`), or generator state.
     """
-    began = time.perf_counter()
-    edit = propose(learner, records, request, rng)
-    return decide_on(learner, records, transcript, edit, rng, began=began, watch=watch)
+    began, randomness = time.perf_counter(), Randomness.of(rng)
+    edit = propose(learner, records, request, randomness)
+    return decide_on(learner, records, transcript, edit, randomness, began=began, watch=watch)
 
 
-def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator) -> Edit:
+def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator | Randomness) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
-    edit = records.let_in(learner.query, records.edit(learner.schedule, request, rng))
+    edit = records.let_in(learner.query, records.edit(learner.schedule, request, Randomness.of(rng).layout))
     _check_capacity(learner, records.count + edit.added - edit.removed)
     _check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
     _refuse_staged(records)
@@ -311,13 +313,13 @@ def decide_on(
     records: Contributors,
     transcript: Transcript,
     edit: Edit,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
     *,
     began: float | None = None,
     watch: Callable[[int], None] | None = None,
     pause: bool = False,
 ) -> Change:
-    """Toss the coins of an edit. Should this fail, try it again with the same generator state, or never.
+    """Toss the coins of an edit. Should this fail, try it again with the same key, or never.
 
     The transcript may be that of a pass which is still under way. With ``pause`` a replay stops after the first row,
     the one that the coins have changed, and `advance` makes the others. That is for the sequential coupling, which
@@ -328,17 +330,20 @@ def decide_on(
     _refuse_staged(records)
     try:
         records.stage(edit)
-        return _decide(learner, records, transcript, edit, rng, began or time.perf_counter(), watch, pause)
+        randomness = Randomness.of(rng)
+        return _decide(learner, records, transcript, edit, randomness, began or time.perf_counter(), watch, pause)
     except BaseException:
         records.rollback()
         raise
 
 
-def advance(learner: Learner, records: Contributors, transcript: Transcript, rng: np.random.Generator) -> Change:
+def advance(
+    learner: Learner, records: Contributors, transcript: Transcript, rng: np.random.Generator | Randomness
+) -> Change:
     """Take one more step of a pass, once all that its records contribute to it is there.
 
     Every row must have noise of its own (`Identity`): it is drawn now, and nobody has seen it before. Should this
-    fail, try it again with the same generator state.
+    fail, try it again with the same key.
     """
     began, made, size = time.perf_counter(), transcript.steps, learner.query.size
     if learner.mechanism.prefix:
@@ -349,7 +354,8 @@ def advance(learner: Learner, records: Contributors, transcript: Transcript, rng
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
         scale = learner.sigma * learner.mechanism.scale_of(made)
-        noise = SameNoise(dithered(scale * rng.standard_normal(size), learner.grid.unit, rng))
+        draws = Randomness.of(rng).noise
+        noise = SameNoise(dithered(scale * draws.standard_normal(size), learner.grid.unit, draws))
     path, tally, edit = transcript.path, _Tally(), Edit()
     asking = forward(learner.rule, False, learner.grid, path, made + 1, size, np.zeros(0), noise)
     staged = _serve(asking, learner, records, tally)
@@ -364,7 +370,7 @@ def _refuse_staged(records: Contributors) -> None:
 
 
 def _setting(
-    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, rng: np.random.Generator
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, randomness: Randomness
 ) -> tuple[Setting, int]:
     """Return what a reconciliation works on, and the number of steps after the edit."""
     schedule = learner.schedule
@@ -376,7 +382,8 @@ def _setting(
     setting = Setting(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates,
-        schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count), rng, rng,
+        schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count),
+        randomness.coins, randomness.noise,
     )  # fmt: skip
     return setting, after
 
@@ -387,16 +394,17 @@ def _reconcile(learner: Learner, records: Contributors, setting: Setting, tally:
 
 
 def decide(
-    learner: Learner, records: Records, transcript: Transcript, request: Request, rng: np.random.Generator
+    learner: Learner, records: Records, transcript: Transcript, request: Request, rng: np.random.Generator | Randomness
 ) -> Verdict:
     """Toss the coins of a request and say what they decide, but change nothing: for measurements only.
 
     Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
     """
-    edit = propose(learner, records, request, rng)
+    randomness = Randomness.of(rng)
+    edit = propose(learner, records, request, randomness)
     try:
         records.stage(edit)
-        return _reconcile(learner, records, _setting(learner, records, transcript, edit, rng)[0], _Tally())
+        return _reconcile(learner, records, _setting(learner, records, transcript, edit, randomness)[0], _Tally())
     finally:
         records.rollback()
 
@@ -406,22 +414,22 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
 
     If it touches several steps, this is an upper bound. It depends on the records named: do not store it.
     """
-    rng = np.random.default_rng()
-    edit = propose(learner, records, request, rng)
+    randomness = Randomness.fresh()
+    edit = propose(learner, records, request, randomness)
     try:
         records.stage(edit)
-        setting = _setting(learner, records, transcript, edit, rng)[0]
+        setting = _setting(learner, records, transcript, edit, randomness)[0]
         return _serve(expectation(setting, learner.coupling), learner, records, _Tally())
     finally:
         records.rollback()
 
 
 def _decide(
-    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, rng: np.random.Generator,
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, randomness: Randomness,
     began: float, watch: Callable[[int], None] | None, pause: bool,
 ) -> Change:  # fmt: skip
     tally = _Tally()
-    setting, after = _setting(learner, records, transcript, edit, rng)
+    setting, after = _setting(learner, records, transcript, edit, randomness)
     verdict = _reconcile(learner, records, setting, tally)
     only_adds = verdict.first is not None and setting.only_adds(verdict.first)
     replayed_from = None if only_adds else verdict.first
@@ -459,7 +467,7 @@ def unlearn(
     ids: Any = None,
     *,
     subjects: Any = None,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
 ) -> Outcome:
     """Delete records, by id or by subject, at once."""
     return change(learner, records, transcript, Delete(ids, subjects), rng).commit()
@@ -473,7 +481,7 @@ def insert(
     ids: Any = None,
     *,
     subjects: Any = None,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
 ) -> Outcome:
     """Insert records at once."""
     return change(learner, records, transcript, Insert(columns, ids, subjects), rng).commit()
@@ -486,7 +494,7 @@ def replace(
     columns: tuple[Any, ...],
     ids: Any,
     *,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Randomness,
 ) -> Outcome:
     """Give records new content at once (rectification)."""
     return change(learner, records, transcript, Replace(columns, ids), rng).commit()

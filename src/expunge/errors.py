@@ -90,10 +90,6 @@ class ReadOnlyStore(StoreError):
     """The file, its folder or this model may not be written to."""
 
 
-class SeedWarning(UserWarning):
-    """A model was trained with a fixed seed: who knows it can take the noise away."""
-
-
 class SizeWarning(UserWarning):
     """The number of records has left the range that the plan was made for."""
 

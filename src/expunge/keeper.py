@@ -1,8 +1,8 @@
 """The state of a fitted model, and requests served one after the other.
 
 A request whose coins have been tossed must be served with these coins and no others: to try again with new ones,
-because a replay ran out of memory or was interrupted, is a bias. So what has been asked is kept, with the state of
-the generator, until it is done; the next request begins with finishing it.
+because a replay ran out of memory or was interrupted, is a bias. So what has been asked is kept, with the key of its
+randomness, until it is done; the next request begins with finishing it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from expunge.engine import Change, Outcome, Verification, chance_of_replay, decide_on, propose, verify
 from expunge.errors import ExpungeError
 from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
+from expunge.randomness import Randomness
 from expunge.records import Request
 from expunge.selectors import Running
 from expunge.types import Array
@@ -27,14 +26,23 @@ class Keeper:
     """Owns records and transcript, and changes them by whole requests only; safe to share between threads."""
 
     def __init__(
-        self, learner: Learner, records: MemoryRecords, transcript: Transcript, counts: bool, begun: int = 0
+        self,
+        learner: Learner,
+        records: MemoryRecords,
+        transcript: Transcript,
+        *,
+        counts: bool = False,
+        begun: int = 0,
+        seeded: bool = False,
     ) -> None:
         self.learner = learner
         self.records = records
         self.transcript = transcript
         self.begun = begun if counts else None
         """How many requests were begun, where a fixed seed needs to know."""
-        self._pending: tuple[Request, Any] | None = None
+        self.seeded = seeded
+        """Whether any of this comes from a seed that the user gave, and that others may know."""
+        self._pending: tuple[Request, bytes] | None = None
         self._decided: Change | None = None
         self._running = Running(learner.selector) if learner.schedule.ordered else None
         self._make_transients()
@@ -56,11 +64,11 @@ class Keeper:
         self.__dict__.update(state)
         self._make_transients()
 
-    def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+    def serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Serve a request; ``publish`` is called when the path has changed, before anything else is served."""
         with self.lock:
             self.catch_up(publish)
-            return self._serve(request, rng, publish)
+            return self._serve(request, randomness, publish)
 
     def has_begun(self, request: Request) -> bool:
         """Say whether this very request was begun: then it is done, or will be finished by whatever comes next."""
@@ -73,24 +81,22 @@ class Keeper:
             if self._decided is not None:
                 self._finish(self._decided, publish)
             elif self._pending is not None:
-                request, state = self._pending
+                request, key = self._pending
                 self.records.rollback()
-                bits = getattr(np.random, state["bit_generator"])()
-                bits.state = state
-                self._serve(request, np.random.Generator(bits), publish)
+                with Randomness(key) as randomness:
+                    self._serve(request, randomness, publish)
 
-    def _serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
-        state = rng.bit_generator.state
+    def _serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         try:
-            edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
+            edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
         except ExpungeError as error:
             error.refused = self._pending is None
             raise
         anew = self._pending is None
-        self._pending = request, state
+        self._pending = request, randomness.key
         if self.begun is not None and anew:
             self.begun += 1
-        self._decided = decide_on(self.learner, self.records, self.transcript, edit, rng)
+        self._decided = decide_on(self.learner, self.records, self.transcript, edit, randomness)
         return self._finish(self._decided, publish)
 
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:

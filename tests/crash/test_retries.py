@@ -40,9 +40,11 @@ def test_deaths_change_nothing_to_the_last_bit(case, monkeypatch):
 
     monkeypatch.setattr(Fate, "reach", counted)
     with undurable() as folder:
-        for seed in range(6):
+        for seed in range(100):
             undisturbed = end_of(replace(case, dies=never), folder, seed)
             assert np.array_equal(end_of(case, folder, seed), undisturbed)
+            if seed >= 5 and deaths:  # some replay one time in twenty
+                break
     assert deaths
 
 
@@ -52,7 +54,7 @@ def test_after_deaths_the_state_has_the_law_of_a_fresh_fit(case):
     assert report.passed, report
 
 
-@pytest.mark.parametrize(("name", "runs"), list(zip(CONTROLS, (250, 100, 700), strict=True)))
+@pytest.mark.parametrize(("name", "runs"), list(zip(CONTROLS, (400, 100, 700), strict=True)))
 def test_the_mistake_is_caught(name, runs):
     report = check_control(name, runs)
     assert report.p_value < 1e-6, report

@@ -35,11 +35,11 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def seeded(monkeypatch: pytest.MonkeyPatch):
-    """Let federations in files draw the same seeds again from here on, each time that it is called."""
+    """Let federations in files draw the same keys again from here on, each time that it is called."""
 
     def again(seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        monkeypatch.setattr("expunge.federated.durable.randbits", lambda bits: int.from_bytes(rng.bytes(bits // 8)))
+        monkeypatch.setattr("expunge.randomness.fresh_key", lambda: rng.bytes(32))
 
     again()
     return again

@@ -51,9 +51,7 @@ def test_a_backup_has_no_request_that_waits_nor_its_coins(path, tmp_path):
         keeper = model._keeper
         with keeper.lock:
             request = model.prepare_request(expunge.Delete(IDS[:2]))
-            keeper._record(
-                Pending(request, "0" * 32, keeper.state.version, np.random.default_rng().bit_generator.state)
-            )
+            keeper._record(Pending(request, "0" * 32, keeper.state.version, bytes(32), "2020-02-29"))
     backup(path, tmp_path / "copy")
     file = StoreFile(tmp_path / "copy")
     assert file.get("pending", 0) is None

@@ -15,6 +15,7 @@ import pytest
 
 import expunge
 import expunge.federated as federated
+from expunge import randomness
 from expunge.errors import (
     BadPlan,
     BadRecords,
@@ -31,10 +32,13 @@ from expunge.errors import (
     UnknownId,
 )  # fmt: skip
 from expunge.federated import Federation, Task, durable
+from expunge.federated import federation as module
 from expunge.federated.sealing import Seal
+from expunge.randomness import KEY_BYTES, Randomness
 from expunge.store import check_receipts, failpoints, make_signing_key
 from expunge.store.file import StoreFile, beside
 from expunge.store.keys import make_key
+from expunge.store.state import today
 from stored_federations import (
     ANN,
     BOB,
@@ -48,12 +52,12 @@ from stored_federations import (
     answer,
     copied,
     draw,
+    key_of,
     let_in,
     make_rounds,
     new,
     planned,
     sealed_of,
-    seed_of,
     whole,
 )  # fmt: skip
 
@@ -137,9 +141,7 @@ def test_at_every_point_of_a_history_the_file_has_the_state_that_a_federation_in
     stored = new(path, rho=rho, rate=rate, selector="tail")
     memory = Federation(stored.plan, stored.transcript.start, first)
     memory.clients.members.update(stored.clients.members)
-    memory._seed_of_round = stored._seed_of_round
-    first.bit_generator.state = second.bit_generator.state
-    monkeypatch.setattr(durable, "randbits", lambda bits: int.from_bytes(second.bytes(bits // 8)))
+    monkeypatch.setattr(randomness, "fresh_key", lambda: second.bytes(KEY_BYTES))
     cuts = 0
     for act in HISTORY:
         made = stored.made
@@ -248,11 +250,9 @@ def test_of_who_left_and_of_what_was_cut_off_no_byte_is_left(seed, path, monkeyp
     held = {key: federation.clients.held.history(federation.clients.members[key[0]].slot, [key[1]]) for key in sealed}
     plain = {key: numbers.tobytes() for key, numbers in held.items()}
     exact = {key: (numbers[0, :-1] * federation.plan.query.unit).tobytes() for key, numbers in held.items()}
-    seed_of_round = federation._seed_of_round
     federation.close()
     content = all_bytes(path)
     assert ANN.encode() in content
-    assert seed_of_round.to_bytes(16) in content
     for key in sealed:
         assert sealed[key] in content  # so small a blob lies in one page
         assert plain[key] not in content
@@ -286,23 +286,105 @@ def test_in_these_tests_passes_are_cut_off_and_not(path, monkeypatch):
     assert max(made) == 4
 
 
-def test_seeds_are_gone_once_they_are_used(path, monkeypatch):
-    drawn = []
+def test_keys_are_gone_once_they_are_used(path, monkeypatch):
+    drawn, seen = [], []
 
-    def recorded(bits):
-        drawn.append(int.from_bytes(os.urandom(bits // 8)))
+    def recorded():
+        drawn.append(os.urandom(KEY_BYTES))
         return drawn[-1]
 
-    monkeypatch.setattr(durable, "randbits", recorded)
+    def look(_):
+        content = all_bytes(path)
+        seen.extend(key for key in drawn if key in content or key.hex().encode() in content)
+
+    monkeypatch.setattr(randomness, "fresh_key", recorded)
     federation = new(path)
+    monkeypatch.setattr(failpoints, "hook", look)
     make_rounds(federation)
     federation.forget(ANN)
     federation.forget(BOB)
+    monkeypatch.setattr(failpoints, "hook", None)
+    assert (federation._round_key, federation._pending) == (None, None)
     federation.close()
-    content = all_bytes(path)
-    present = [seed for seed in drawn if seed.to_bytes(16) in content or str(seed).encode() in content]
-    assert present == [federation._seed_of_round]
-    assert len(drawn) == 2 + 4 + 2
+    assert len(drawn) == 2 + 4 + 2  # to create and to join, for rounds, and for requests
+    assert set(seen) == set(drawn[2:])  # while they were used
+    seen.clear()
+    look("")
+    assert seen == []
+
+
+def told_by(content, rest, scale, contributed):
+    """Whether somewhere in some bytes lies a key of noise that, taken from what is left, gives a contribution."""
+    for at in range(len(content) - KEY_BYTES + 1):
+        noise = scale * Randomness(content[at : at + KEY_BYTES]).noise.standard_normal(len(rest))
+        if np.allclose(rest - noise, contributed, atol=1e-4):
+            return True
+    return False
+
+
+def test_a_snapshot_from_before_a_client_joined_does_not_tell_what_it_contributed(path, monkeypatch):
+    """Not with all that is kept later: the client has left, and answers stayed as they were."""
+    draw(monkeypatch, 1)
+    snapshots = {}
+    federation = new(path, rho=0.3)
+    make_rounds(federation, 2)
+    federation.close()
+    snapshots["before it joined"] = all_bytes(path)
+    federation = federated.open(path)
+    let_in(federation, [EVE])
+    assert federation.made == 2
+    monkeypatch.setattr(failpoints, "hook", lambda point: snapshots.setdefault(point, all_bytes(path)))
+    make_rounds(federation, 3)
+    monkeypatch.setattr(failpoints, "hook", None)
+    snapshots["before it left"] = all_bytes(path)
+    numbers = federation.clients.held.history(federation.clients.members[EVE].slot, [2])[0]
+    federation.forget(EVE)
+    assert federation.made == 3
+    kept, scale = federation.transcript, federation.plan.sigma * federation.learner.mechanism.scale_of(2)
+    rest, contributed = kept.answers[2] - kept.sums[2], numbers * federation.plan.query.unit
+    telling = {point for point, content in snapshots.items() if told_by(content, rest, scale, contributed)}
+    assert telling == {durable.ROUND_RECORDED, durable.ROUND_WRITTEN, durable.ROUND_MADE}  # while the round is made
+    federation.close()
+
+
+def test_the_seed_of_the_next_round_that_an_earlier_version_kept_is_dropped(under_way):
+    seed = os.urandom(16)
+    file = StoreFile(under_way)
+    with file.transaction():
+        file.put("pending", durable.OLD_SEED, seed)
+    file.close()
+    assert seed in all_bytes(under_way)
+    with federated.open(under_way) as federation:
+        assert seed not in all_bytes(under_way)
+        answer(federation, federation.tasks())
+        federation.advance()
+        assert federation.verify().ok
+    assert seed not in all_bytes(under_way)
+
+
+def test_a_request_that_an_earlier_version_recorded_is_finished(under_way, monkeypatch):
+    """It recorded a seed, and no day."""
+    with federated.open(under_way) as federation:
+        federation.forget(EVE)
+    rewritten(
+        under_way, "pending", durable.REQUEST, json.dumps({"kind": "delete", "names": [ANN], "seed": "7"}).encode()
+    )
+    with federated.open(under_way) as federation:
+        assert ANN not in federation.members
+        assert federation.was_forgotten(ANN) == today()
+
+
+def test_a_receipt_has_the_day_on_which_the_request_was_recorded(settled, monkeypatch):
+    with federated.open(settled) as federation:
+        monkeypatch.setattr(module, "today", lambda: "2031-12-31")
+        failpoints.hook = dying_at(durable.RECORDED, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            federation.forget(ANN)
+        failpoints.hook = None
+    monkeypatch.setattr(module, "today", lambda: "2032-01-01")
+    with federated.open(settled) as federation:
+        federation.forget(BOB)
+        assert (federation.was_forgotten(ANN), federation.was_forgotten(BOB)) == ("2031-12-31", "2032-01-01")
 
 
 def test_a_request_that_could_not_be_recorded_leaves_no_coins(path, monkeypatch):
@@ -317,7 +399,8 @@ def test_a_request_that_could_not_be_recorded_leaves_no_coins(path, monkeypatch)
         assert federation.members == sorted(NAMES)
         assert beside(path, "-wal").stat().st_size == 0
         federation.close()
-        assert str(seed_of(7)).encode() not in all_bytes(path)
+        for raw in (key_of(7), key_of(7).hex().encode()):
+            assert raw not in all_bytes(path)
 
 
 def full(*_):
@@ -454,11 +537,11 @@ def test_interrupted_whenever_it_may_be_the_same_process_goes_on_from_what_the_f
                         ASKED[ask](federation)
                 if calls <= number:
                     return
-                shown = federation.made, federation._seed_of_round
+                shown, begun = federation.made, federation._round_key is not None
                 assert federation.verify().ok
                 now = whole(federation)
                 done = now["requests"] != before["requests"] if ask in REQUESTS else now != before
-                assert shown == (federation.made, federation._seed_of_round) or (done and ask in REQUESTS)
+                assert shown == federation.made or (done and (begun or ask in REQUESTS))
                 assert beside(path, "-wal").stat().st_size == 0 or not done or ask in ("receive", "invite")
             with federated.open(path) as federation:
                 assert whole(federation) == now
@@ -489,12 +572,11 @@ def test_a_request_that_was_recorded_is_done_by_the_next_call_in_the_same_proces
 def test_a_failed_round_is_not_shown_as_made(under_way, monkeypatch):
     with federated.open(under_way) as federation:
         answer(federation, federation.tasks())
-        seed = federation._seed_of_round
         with monkeypatch.context() as patches:
             patches.setattr(StoreFile, "commit", full)
             with pytest.raises(FullStore):
                 federation.advance()
-        assert (federation.made, federation.finished, federation._seed_of_round) == (3, False, seed)
+        assert (federation.made, federation.finished, federation._round_key) == (3, False, None)
         federation.advance()
         assert federation.finished
         assert federation.verify().ok
@@ -842,7 +924,7 @@ def test_a_byte_of_any_row_that_is_altered_is_found(under_way):
             for table in ("ids", "blocks", "sums", "answers", "iterates", "arrays", "pending")
             for number in federation._file.numbers(table)
         }
-    assert len(rows) > 20
+    assert len(rows) >= 20
     for row, blob in rows.items():
         at = content.index(blob)
         damaged = bytearray(content)
@@ -938,7 +1020,9 @@ def test_what_is_sealed_is_bound_to_its_store_and_number():
         ("ids", 5, b'{"name":"x","key":"18446744073709551616","member":true}'),
         ("ids", 5, b'{"name":7,"key":"1","member":true}'), ("ids", 5, b'{"name":"x","key":"1","member":1}'),
         ("ids", 5, json.dumps({"name": ANN, "key": "1", "member": True}).encode()),
-        ("pending", durable.SEED, None), ("pending", durable.SEED, b""), ("pending", durable.SEED, bytes(17)),
+        ("pending", durable.ROUND, b""), ("pending", durable.ROUND, bytes(31)), ("pending", durable.ROUND, bytes(33)),
+        ("pending", durable.REQUEST, b'{"kind":"delete","names":[],"key":"00","day":"2020-01-01"}'),
+        ("pending", durable.REQUEST, b'{"kind":"delete","names":[],"key":"%s","day":"x"}' % (b"00" * 32)),
         ("pending", durable.REQUEST, b"no"), ("pending", durable.REQUEST, b'{"kind":"delete","names":[1],"seed":"1"}'),
         ("pending", durable.REQUEST, b'{"kind":"erase","names":[],"seed":"1"}'),
         ("pending", durable.REQUEST, b'{"kind":"delete","names":[],"seed":"-1"}'),
@@ -1047,22 +1131,23 @@ def dies_compacting(path, point):
     federated.open(path).compact()
 
 
-def test_a_backup_has_neither_the_seal_nor_the_seed_of_the_next_round(under_way, tmp_path):
+def test_a_backup_has_neither_the_seal_nor_any_key(under_way, tmp_path):
     backup = tmp_path / "backup"
     with federated.open(under_way) as federation:
         federation.backup(backup)
-        seed, before = federation._seed_of_round, whole(federation)
+        before = whole(federation)
         federation.forget([ANN, EVE])
         with pytest.raises(StoreError, match="already there"):
             federation.backup(backup)
     assert sorted(file.name for file in tmp_path.glob("backup*")) == ["backup", "backup-key"]
     assert {file.stat().st_mode & 0o777 for file in tmp_path.glob("backup*")} == {0o600}
-    assert seed.to_bytes(16) not in backup.read_bytes()
+    file = StoreFile(backup, read_only=True)
+    assert list(file.all("pending")) == []
+    file.close()
     with pytest.raises(StoreError, match="-seal"):
         federated.open(backup)
     with federated.open(backup, seal=beside(under_way, "-seal")) as federation:
-        assert {**whole(federation), "seed": seed} == before
-        assert federation._seed_of_round != seed
+        assert whole(federation) == before
         assert ANN in federation.members  # and must be forgotten again
         assert federation.candidates == [EVE]
         federation.forget([ANN, EVE])

@@ -8,6 +8,7 @@ import pytest
 import expunge
 from expunge.requests import Delete, Insert
 from expunge.store import scan
+from store.keys import keys_from
 from toys import interrupted
 
 LINES = 60
@@ -24,12 +25,12 @@ def request_of(kind):
 def serve(path, kind, line=10**9):
     """Serve one request, interrupted at a line; return whether it was finished before, and the state afterwards."""
     with expunge.open(path) as model:
-        model.random_state = np.random.default_rng(21)
         prepared = model.prepare_request(request_of(kind))
-        finished = interrupted(lambda: model.serve_request(prepared), line)
+        with keys_from(np.random.default_rng(21)):
+            finished = interrupted(lambda: model.serve_request(prepared), line)
         if not finished and not model.has_begun(prepared):
-            model.random_state = np.random.default_rng(21)
-            model.serve_request(prepared)
+            with keys_from(np.random.default_rng(21)):
+                model.serve_request(prepared)
         assert model.verify().ok
         receipts = model.export_receipts()["receipts"]
         assert [one["version"] for one in receipts] == [1]

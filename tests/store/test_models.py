@@ -5,7 +5,6 @@ import os
 import pickle
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -27,11 +26,12 @@ from expunge import (
     Replace,
     Ridge,
     losses,
+    randomness,
 )  # fmt: skip
-from expunge.errors import BadPlan, BusyStore, ReadOnlyStore, SeedWarning, StoreError
-from expunge.estimators import LinearRegressor, base, kmeans, linear, ridge
+from expunge.errors import BadPlan, BusyStore, ReadOnlyStore, StoreError
+from expunge.estimators import LinearRegressor
 from expunge.requests import apply
-from expunge.store import failpoints
+from expunge.store import failpoints, keeper
 
 RNG = np.random.default_rng(5)
 N, NEW = 80, 20
@@ -139,12 +139,7 @@ def coins(monkeypatch):
     """Lets two models toss the same coins: coins(seed) says which are tossed next."""
     box = [0]
 
-    @contextmanager
-    def given(random_state, request):
-        yield np.random.default_rng(box[0])
-
-    for module in (base, linear, kmeans, ridge):
-        monkeypatch.setattr(module, "randomness", given)
+    monkeypatch.setattr(randomness, "fresh_key", lambda: np.random.default_rng(box[0]).bytes(randomness.KEY_BYTES))
     return lambda seed: box.__setitem__(0, seed)
 
 
@@ -319,12 +314,10 @@ def test_odd_ids_and_subjects_are_told_apart(tmp_path, schedule):
 # --- what it is -----------------------------------------------------------------------------------------
 
 
-def test_a_fixed_seed_is_warned_of_and_is_not_in_the_file(tmp_path):
+def test_a_seed_that_was_not_used_is_not_in_the_file(tmp_path):
     seed = 7_263_544_912_345_678_901
-    memory = logistic(random_state=seed).fit(X[:N], TARGETS["binary"][:N])
-    with pytest.warns(SeedWarning, match="random_state: .* fixed one") as caught:
-        memory.save(tmp_path / "model")
-    assert caught[0].filename == __file__
+    memory = logistic().fit(X[:N], TARGETS["binary"][:N]).set_params(random_state=seed)
+    memory.save(tmp_path / "model")
     for path in tmp_path.iterdir():
         raw = path.read_bytes()
         for trace in (seed.to_bytes(8, "little"), seed.to_bytes(8, "big"), str(seed).encode(), f"{seed:x}".encode()):
@@ -333,11 +326,30 @@ def test_a_fixed_seed_is_warned_of_and_is_not_in_the_file(tmp_path):
         assert model.random_state is None
         model.unlearn(3)
         assert_sound(model)
-    with pytest.warns(SeedWarning):
-        logistic(random_state=np.random.default_rng(3)).fit(X[:N], TARGETS["binary"][:N]).save(tmp_path / "other")
-    memory.set_params(random_state=None)
-    with pytest.warns(SeedWarning):
-        memory.save(tmp_path / "third")
+
+
+@pytest.mark.parametrize("name", ["binary", "subjects", "no noise", "shuffled", "everyone", "KMeans", "Ridge"])
+def test_the_key_of_a_fit_or_a_request_is_not_in_the_file(tmp_path, monkeypatch, name):
+    keys = []
+
+    def recorded():
+        keys.append(os.urandom(randomness.KEY_BYTES))
+        return keys[-1]
+
+    monkeypatch.setattr(randomness, "fresh_key", recorded)
+    case = CASES[name]
+    case.fitted().save(tmp_path / "model")
+    with expunge.open(tmp_path / "model") as model:
+        seen = []
+        monkeypatch.setattr(failpoints, "hook", lambda point: seen.append((tmp_path / "model-wal").read_bytes()))
+        model.unlearn(case.id_of(3))
+        monkeypatch.setattr(failpoints, "hook", None)
+        assert any(keys[-1].hex().encode() in raw for raw in seen)  # while it was being served
+        raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert len(keys) >= 2
+        for key in keys:
+            assert key not in raw
+            assert key.hex().encode() not in raw
 
 
 def test_names_of_columns_are_kept(tmp_path):
@@ -417,12 +429,10 @@ def test_a_users_own_class_is_opened_as_the_one_it_comes_from(tmp_path):
         assert_sound(model)
 
 
-def test_a_seed_that_a_users_own_class_hides_is_not_in_the_file_either(tmp_path):
-    with pytest.warns(SeedWarning):
+def test_a_seed_that_a_users_own_class_hides_is_noticed_too(tmp_path):
+    with pytest.raises(BadPlan, match="random_state"):
         Branded(seed=1_234_567_890_123).fit(X[:N], TARGETS["binary"][:N]).save(tmp_path / "model")
-    assert b"1234567890123" not in (tmp_path / "model").read_bytes()
-    with expunge.open(tmp_path / "model") as model:
-        assert model.random_state is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_file_cannot_hold_is_named_before_it_is_written(tmp_path):
@@ -825,3 +835,36 @@ def test_compacting_changes_nothing_but_the_file(tmp_path, coins, name):
             assert_same(memory, each)
         assert model.verify_receipts().ok
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model-key", "model-lock"]
+
+
+# --- the day of a request --------------------------------------------------------------------------------
+
+
+def test_a_receipt_has_the_day_on_which_the_request_was_recorded(tmp_path, monkeypatch):
+    """A day that was taken after the replay could tell how long that took."""
+    CASES["binary"].fitted().save(tmp_path / "model")
+    days = ["2031-12-31"]
+    monkeypatch.setattr(keeper, "today", lambda: days[-1])
+
+    def at_midnight(point):
+        if point == "request: recorded":
+            days.append("2032-01-01")
+
+    def dies(point):
+        at_midnight(point)
+        if point == "request: decided":
+            raise KeyboardInterrupt
+
+    with expunge.open(tmp_path / "model") as model:
+        monkeypatch.setattr(failpoints, "hook", at_midnight)
+        model.unlearn(CASES["binary"].id_of(3))
+        days.append("2033-12-31")
+        monkeypatch.setattr(failpoints, "hook", dies)
+        with pytest.raises(KeyboardInterrupt):
+            model.unlearn(CASES["binary"].id_of(4))
+    monkeypatch.setattr(failpoints, "hook", None)
+    with expunge.open(tmp_path / "model") as model:
+        days.append("2035-01-01")
+        model.unlearn(CASES["binary"].id_of(5))
+        receipts = model.export_receipts()["receipts"]
+    assert [one["day"] for one in receipts] == ["2031-12-31", "2033-12-31", "2035-01-01"]

@@ -1,4 +1,4 @@
-"""Requests that wait come back as they were asked, with their coins; what is no such request is refused."""
+"""Requests that wait come back as they were asked, with key and day; what is no such request is refused."""
 
 import json
 from contextlib import suppress
@@ -11,8 +11,9 @@ from scipy import sparse
 
 import expunge
 from expunge.columns import canonical, is_sparse
-from expunge.errors import BadPlan, CorruptStore
+from expunge.errors import CorruptStore
 from expunge.records import Delete, Insert, Replace
+from expunge.store import state
 from expunge.store.codec import pack, unpack
 from expunge.store.state import Pending
 
@@ -29,9 +30,11 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def pending(request, bits="PCG64"):
-    coins = getattr(np.random, bits)(7)
-    return Pending(request, "0" * 32, 4, dict(coins.state))
+KEY, DAY = bytes(range(32)), "2024-02-29"
+
+
+def pending(request):
+    return Pending(request, "0" * 32, 4, KEY, DAY)
 
 
 def same(one, two):
@@ -45,7 +48,7 @@ def same(one, two):
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_a_request_that_waits_comes_back(request_):
     found = Pending.from_bytes(pending(request_).to_bytes())
-    assert (found.number, found.version) == ("0" * 32, 4)
+    assert (found.number, found.version, found.key, found.day) == ("0" * 32, 4, KEY, DAY)
     assert type(found.request) is type(request_)
     assert same(found.request.ids, request_.ids)
     assert same(found.request.subjects, request_.subjects)
@@ -55,19 +58,15 @@ def test_a_request_that_waits_comes_back(request_):
 
 
 @pytest.mark.parametrize("bits", ["PCG64", "PCG64DXSM"])
-def test_its_coins_come_back(bits):
+def test_what_an_earlier_version_recorded_has_one_key_and_the_day_of_today(bits, monkeypatch):
+    """It recorded the state of a generator, and no day."""
     before = np.random.Generator(getattr(np.random, bits)(7))
     before.integers(5, dtype=np.uint32)  # half a number is kept for the next
-    kept = Pending(REQUESTS["delete"], "0" * 32, 4, dict(before.bit_generator.state))
-    after = Pending.from_bytes(kept.to_bytes()).generator()
-    assert after.integers(5, size=9, dtype=np.uint32).tolist() == before.integers(5, size=9, dtype=np.uint32).tolist()
-    assert after.normal(size=9).tolist() == before.normal(size=9).tolist()
-
-
-@pytest.mark.parametrize("bits", ["MT19937", "Philox", "SFC64"])
-def test_coins_that_cannot_be_kept_are_named(bits):
-    with pytest.raises(BadPlan, match=f"rng: a store cannot keep the state of {bits}"):
-        pending(REQUESTS["delete"], bits).to_bytes()
+    monkeypatch.setattr(state, "today", lambda: "1999-12-31")
+    old = altered(key="gone", day="gone", coins=before.bit_generator.state)
+    found = [Pending.from_bytes(old) for _ in range(2)]
+    assert found[0].key == found[1].key == before.bytes(32)
+    assert found[0].day == "1999-12-31"
 
 
 def altered(**changes):
@@ -78,19 +77,23 @@ def altered(**changes):
 
 BAD = [
     {"kind": "Erase"}, {"kind": None}, {"kind": "gone"}, {"widths": [None]}, {"widths": [2, None, None]}, {"widths": 5},
-    {"widths": [{}]}, {"version": "x"}, {"version": None}, {"version": "gone"}, {"number": "gone"}, {"coins": 5},
-    {"coins": "gone"}, {"coins": [1]}, {"kind": "Replace"}, {"kind": "Replace", "missing": "perhaps"},
-    {"widths": [-2, None]},    {"coins": {}}, {"coins": {"bit_generator": "os"}}, {"coins": {"bit_generator": "PCG64"}},
-    {"coins": {"bit_generator": ["PCG64"]}}, {"coins": {"bit_generator": "PCG64", "state": {}}},
-    {"coins": {"bit_generator": "PCG64", "state": {"state": -1, "inc": 1}, "has_uint32": 0, "uinteger": 0}},
-    {"coins": {"bit_generator": "MT19937", "state": {"key": [1], "pos": 3}}},
+    {"widths": [{}]}, {"version": "x"}, {"version": None}, {"version": "gone"}, {"number": "gone"}, {"key": 5},
+    {"key": "gone"}, {"key": None}, {"key": "00" * 31}, {"key": "zz" * 32}, {"day": "gone"}, {"day": 5},
+    {"day": "yesterday"}, {"kind": "Replace"}, {"kind": "Replace", "missing": "perhaps"}, {"widths": [-2, None]},
 ]  # fmt: skip
+OLD = [
+    5, [1], {}, {"bit_generator": "os"}, {"bit_generator": "PCG64"},
+    {"bit_generator": ["PCG64"]}, {"bit_generator": "PCG64", "state": {}},
+    {"bit_generator": "PCG64", "state": {"state": -1, "inc": 1}, "has_uint32": 0, "uinteger": 0},
+    {"bit_generator": "MT19937", "state": {"key": [1], "pos": 3}},
+]  # fmt: skip
+BAD += [{"key": "gone", "day": "gone", "coins": coins} for coins in OLD]
 
 
 @pytest.mark.parametrize("changes", BAD, ids=str)
 def test_what_is_no_request_is_refused(changes):
     with pytest.raises(CorruptStore, match=r"pending, row 0|packed arrays"):
-        Pending.from_bytes(altered(**changes)).generator()
+        Pending.from_bytes(altered(**changes))
 
 
 @pytest.mark.parametrize("text", ["", "5", "[]", "{", "[" * 100_000])
@@ -105,7 +108,7 @@ def test_a_changed_byte_makes_another_request_or_none(at, change):
     content = bytearray(pending(REQUESTS["insert sparse"]).to_bytes())
     content[at % len(content)] ^= change
     with suppress(CorruptStore):
-        Pending.from_bytes(bytes(content)).generator()
+        Pending.from_bytes(bytes(content))
 
 
 def test_a_request_of_another_state_is_refused(tmp_path):

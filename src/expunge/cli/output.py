@@ -185,8 +185,8 @@ def reporting(as_json: bool) -> Iterator[Report]:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *rest: report.note(str(message))
             warnings.simplefilter("ignore")
-            for kind in (errors.SeedWarning, errors.SizeWarning, errors.RankWarning, errors.NoiseWarning,
-                         errors.ClippedWarning, UserWarning):  # fmt: skip
+            for kind in (errors.SizeWarning, errors.RankWarning, errors.NoiseWarning, errors.ClippedWarning,
+                         UserWarning):  # fmt: skip
                 warnings.simplefilter("always", kind)
             yield report
         report.finish()

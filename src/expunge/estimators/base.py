@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator, Set, Sized
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
@@ -17,12 +17,12 @@ from expunge.columns import is_sparse, rows_in
 from expunge.engine import Outcome, Verification, learn, learn_with_outcome
 from expunge.errors import BadPlan, BadRecords, ExpungeError, SizeWarning, warn_caller
 from expunge.estimators.durable import Storable
-from expunge.estimators.randomness import randomness
 from expunge.intake import as_ids, check_number
 from expunge.keeper import Keeper
 from expunge.learner import Learner, Transcript
 from expunge.memory import MemoryRecords
 from expunge.planning import check_positive
+from expunge.randomness import Randomness
 from expunge.records import Delete, Insert, Replace, Request, check_named
 from expunge.store.keeper import DurableKeeper
 from expunge.types import AnyArray, Array
@@ -80,7 +80,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         self.plan_ = self._make_plan(records, features, self.expected_records)
 
     def _draw(self, rng: np.random.Generator) -> None:
-        """Draw what else is fixed before a fit."""
+        """Draw what else is fixed before a fit, from a stream that gives nothing else: all can see it."""
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         """Check the columns of a request and return them as records have them; nothing of the caller's is kept."""
@@ -108,13 +108,13 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
                 del self.__dict__[name]
             raise
 
-    def _learn(self, columns: tuple[Any, ...], ids: Any, subjects: Any, rng: np.random.Generator) -> None:
+    def _learn(self, columns: tuple[Any, ...], ids: Any, subjects: Any, randomness: Randomness) -> None:
         """Learn from encoded records by the plan, and publish the model."""
         self._refuse_stored("fit")
         records = MemoryRecords(columns, ids, subjects)
-        transcript = learn(self.plan_.learner, records, rng)
-        counts = isinstance(self.random_state, (int, np.integer))
-        self._keeper = Keeper(self.plan_.learner, records, transcript, counts)
+        transcript = learn(self.plan_.learner, records, randomness)
+        counts, seeded = isinstance(self.random_state, (int, np.integer)), self.random_state is not None
+        self._keeper = Keeper(self.plan_.learner, records, transcript, counts=counts, seeded=seeded)
         self._publish()
         self._report_size(records.count)
 
@@ -134,18 +134,21 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
             check_positive("expected_records", expected_records, whole=True)
         with self._keeper.lock, self._as_it_was():
             self._keeper.catch_up(self._publish)  # another thread may have been interrupted meanwhile
-            coins, request = self._coins(), (self._keeper.begun or 0) + 1
+            randomness, request = self._randomness(), (self._keeper.begun or 0) + 1
             records = self._records.copy()
             before = self.plan_
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
             self._check_replan(before, records)
-            with coins as rng:
-                transcript, outcome = learn_with_outcome(self.plan_.learner, records, rng)
+            with randomness:
+                transcript, outcome = learn_with_outcome(self.plan_.learner, records, randomness)
             if isinstance(self._keeper, DurableKeeper):
                 self._keeper.rewrite(self._description(), records, transcript, transcript.model(self.plan_.learner))
                 self._keeper.look(self._publish)
             else:
-                keeper = Keeper(self.plan_.learner, records, transcript, self._keeper.begun is not None, request)
+                keeper = Keeper(
+                    self.plan_.learner, records, transcript,
+                    counts=self._keeper.begun is not None, begun=request, seeded=self.random_state is not None,
+                )  # fmt: skip
                 keeper.follow(self._keeper)
                 self._keeper = keeper
                 self._publish()
@@ -214,7 +217,7 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
         """
         self._check_fitted()
-        with self._keeper.lock, self._coins() as rng:
+        with self._keeper.lock, self._randomness() as randomness:
             if isinstance(prepared, Insert) and self._records.has_subjects:
                 try:
                     self._keeper.catch_up(self._publish)
@@ -224,7 +227,8 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
                     error.refused = True
                     raise
             before = self._records.count
-            outcome = self._keeper.serve(prepared, rng, self._publish)
+            self._keeper.seeded = self._keeper.seeded or self.random_state is not None
+            outcome = self._keeper.serve(prepared, randomness, self._publish)
             now = self._records.count
         if isinstance(prepared, Delete) and outcome.removed and now == 0:
             warn_caller(
@@ -317,16 +321,18 @@ class ForgettingModel(Storable, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         self._keeper.catch_up(self._publish)
 
-    def _coins(self) -> AbstractContextManager[np.random.Generator]:
+    def _randomness(self) -> Randomness:
         """Return the randomness of the next request; a fixed one must never be used for two."""
-        if isinstance(self.random_state, (int, np.integer)) and self._keeper.begun is None:
-            error = BadPlan(
-                f"random_state={self.random_state!r}: this model was not fitted with it, or lives in a file, and does "
-                "not count its requests: all would have the same coins. Set it to None."
-            )
+        why = None
+        if isinstance(self._keeper, DurableKeeper) and self.random_state is not None:
+            why = "this model lives in a file, and draws all its randomness from the system"
+        elif isinstance(self.random_state, (int, np.integer)) and self._keeper.begun is None:
+            why = "this model was not fitted with it, and does not count its requests: all would have the same coins"
+        if why is not None:
+            error = BadPlan(f"random_state={self.random_state!r}: {why}. Set it to None.")
             error.refused = True
             raise error
-        return randomness(self.random_state, (self._keeper.begun or 0) + 1)
+        return Randomness.given(self.random_state, (self._keeper.begun or 0) + 1)
 
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)

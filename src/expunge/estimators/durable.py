@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.random_projection import SparseRandomProjection
 
 from expunge.columns import csr
-from expunge.errors import BadPlan, CorruptStore, SeedWarning, StoreError, warn_caller
+from expunge.errors import BadPlan, CorruptStore, StoreError
 from expunge.store.codec import UNREADABLE, pack, unpack
 from expunge.store.keeper import DurableKeeper
 from expunge.store.maintenance import compact_kept
@@ -17,6 +17,10 @@ from expunge.store.receipts import ReceiptsCheck, check_receipts, export, find
 from expunge.store.saving import as_path, save
 from expunge.store.state import KNOWN, PROJECTION, Description
 
+SEED_TELLS = (
+    "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"
+)
+"""Why nothing in a file may come from a ``random_state``."""
 _NOT_DESCRIBED = ("_keeper", "_derived", "_projection", "_given_loss", "plan_")
 
 
@@ -31,10 +35,11 @@ class Storable:
 
         From then on use ``expunge.open(path)``: requests to it are durable. This model stays as it is, in memory, and
         what is asked of it does not reach the file. Beside the file lies a key, in a file of its own, with which
-        receipts name people; keep it, and keep it apart from exported receipts.
+        receipts name people; keep it, and keep it apart from exported receipts. A model that was trained with a
+        ``random_state`` is refused: from that number, which can be found by trying, the noise could be computed.
         """
         self._need_fit()  # type: ignore[attr-defined]
-        self._report_seed()
+        self._refuse_seed()
         with self._keeper.lock:
             self._keeper.catch_up(self._publish)  # type: ignore[attr-defined]  # others may have written meanwhile
             save(
@@ -42,13 +47,11 @@ class Storable:
                 self._keeper.records, self._keeper.transcript, self._keeper.model(),
             )  # fmt: skip
 
-    def _report_seed(self) -> None:
-        keeper = self.__dict__.get("_keeper")
-        if self.__dict__.get("random_state") is not None or (keeper is not None and keeper.begun is not None):
-            warn_caller(
-                "random_state: this model was trained with a fixed one. Who knows it can take the noise away, and with "
-                "it what deleted records contributed: fit with random_state=None what is meant to forget people.",
-                SeedWarning,
+    def _refuse_seed(self) -> None:
+        if self._keeper.seeded:
+            raise BadPlan(
+                f"random_state: this model was trained with one, {SEED_TELLS}. It is for tests, in memory. Fit again "
+                "without it, or set it to None and replan(), then save."
             )
 
     def _packed_projection(self) -> bytes | None:
@@ -57,7 +60,7 @@ class Storable:
     def _description(self) -> Description:
         known = model_class(type(self))
         names = known._get_param_names()
-        parameters = {name: getattr(self, name) for name in names if name != "random_state"}  # seeds are not kept
+        parameters = {name: getattr(self, name) for name in names if name != "random_state"}
         own = self.get_params(deep=False)  # type: ignore[attr-defined]
         passed_over = {*own, *names, *_NOT_DESCRIBED}
         attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}

@@ -15,11 +15,12 @@ from sklearn.base import clone
 from expunge.engine import learn
 from expunge.errors import BadPlan, BadRecords, warn_caller
 from expunge.estimators.base import ForgettingModel
+from expunge.estimators.durable import SEED_TELLS
 from expunge.estimators.opening import open
-from expunge.estimators.randomness import randomness
 from expunge.index import hashes
 from expunge.intake import as_ids, check_distinct
 from expunge.progress import Show, progress_bars
+from expunge.randomness import Randomness
 from expunge.schedules import Assignment
 from expunge.schema import EncodedTables
 from expunge.store.file import WAIT, StoreFile, as_wait, beside
@@ -74,6 +75,8 @@ def ingest(
     path, wait = as_path(path), as_wait(wait)
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
+    if model.random_state is not None:
+        raise BadPlan(f"random_state: nothing in a file may come from one, {SEED_TELLS}. Leave it out.")
     check_new(path)
     as_signer(sign_with)  # raises for what is no key, before anything is read
     model = clone(model)
@@ -92,8 +95,8 @@ def ingest(
         model._sparse = False
         if schema is not None:
             model.schema_ = schema
-        with randomness(model.random_state, 0) as rng:
-            _fit(model, first, blocks.names, spool, path, rng, show)
+        with Randomness.fresh() as randomness:
+            _fit(model, first, blocks.names, spool, path, randomness, show)
     return open(path, wait=wait, sign_with=sign_with)
 
 
@@ -144,17 +147,17 @@ def _check_distinct(spool: Spool, column: int) -> None:
 
 
 def _fit(
-    model: Any, first: Block, names: list[str] | None, spool: Spool, path: Path, rng: np.random.Generator, show: Show
+    model: Any, first: Block, names: list[str] | None, spool: Spool, path: Path, randomness: Randomness, show: Show
 ) -> None:
     count, width, has_subjects = spool.count, len(model.COLUMNS), first.subjects is not None
-    model._draw(rng)
+    model._draw(randomness.plan)
     learner, numbers = model.plan_.learner, None
     if has_subjects:
         subjects = _all(spool, width + 1)
         model._refuse_crowds(subjects, None)
         numbers = np.unique(subjects, return_inverse=True)[1]
         del subjects
-    assignment = learner.schedule.assign(count, numbers, rng)
+    assignment = learner.schedule.assign(count, numbers, randomness.layout)
     encoder = _Encoder(model, first.X.dtype == np.float32)
     keys = () if assignment.keys is None else (assignment.keys[:0],)
     layout = Layout.of((*encoder.types, *_none(spool, width, has_subjects), *keys), width, encoder.kept)
@@ -167,14 +170,15 @@ def _fit(
         inventory = Inventory(count, next_id, has_subjects, *buckets, layout)
         records = StoredRecords(file, inventory, learner.schedule)
         steps = learner.schedule.steps(count)
-        transcript = learn(learner, records, rng, arranged=True, watch=lambda done: show("training", done, steps))
+        transcript = learn(
+            learner, records, randomness, arranged=True, watch=lambda done: show("training", done, steps)
+        )
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
         store_transcript(file, transcript)
         begin_store(file, model._description(), model._packed_projection(), transcript.model(learner))
         write_state(file, first_state(inventory, key))
         encoder.report()  # before there is a file: a warning may be an error
-        model._report_seed()
         model._report_size(count)
 
 

@@ -14,10 +14,10 @@ from expunge.clustering import ClusterCoupling, ClusterPlan, make_cluster_plan
 from expunge.engine import Outcome
 from expunge.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
 from expunge.estimators.base import ForgettingModel, refuse_masked, refuse_nan
-from expunge.estimators.randomness import randomness
 from expunge.extents import NARROW
 from expunge.planning import check_positive
 from expunge.queries import nearest
+from expunge.randomness import Randomness
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.types import Array, Ints
 
@@ -84,8 +84,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             self._plan_fit(len(X), X.shape[1])
             self._refuse_crowds(subjects, None)
             self._report_clipped(X)
-            with randomness(self.random_state, 0) as rng:
-                self._learn((X - self.plan_.extent.center,), ids, subjects, rng)
+            with Randomness.given(self.random_state, 0) as randomness:
+                self._learn((X - self.plan_.extent.center,), ids, subjects, randomness)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
@@ -186,8 +186,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         )  # fmt: skip
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        with randomness(self.random_state, 0) as rng:  # not of the stream that gives the noise: it is kept
-            self._seed = int(rng.integers(2**63))
+        with Randomness.given(self.random_state, 0) as randomness:
+            self._seed = int(randomness.plan.integers(2**63))
         super()._plan_fit(records, features)
         if max(records, self.expected_records or 0) < self.n_clusters:
             raise BadRecords(

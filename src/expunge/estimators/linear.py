@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from expunge.columns import is_sparse
 from expunge.errors import BadPlan
 from expunge.estimators.base import ROWS, TABLE, SupervisedModel, refuse_masked
-from expunge.estimators.randomness import randomness
 from expunge.losses import Loss
 from expunge.memory import MemoryRecords
 from expunge.planning import (
@@ -29,6 +28,7 @@ from expunge.planning import (
     make_plan,
 )
 from expunge.preprocessing import bound_rows
+from expunge.randomness import Randomness
 from expunge.types import AnyArray, Array
 
 
@@ -123,11 +123,11 @@ class LinearModel(SupervisedModel):
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes)
         self._refuse_crowds(subjects, None)
-        with randomness(self.random_state, 0) as rng:
-            self._draw(rng)
+        with Randomness.given(self.random_state, 0) as randomness:
+            self._draw(randomness.plan)
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
-            self._learn(columns, ids, subjects, rng)
+            self._learn(columns, ids, subjects, randomness)
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
         self._meet_targets(y, classes)

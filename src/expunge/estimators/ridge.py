@@ -14,10 +14,10 @@ from expunge.columns import is_sparse
 from expunge.engine import Outcome
 from expunge.errors import BadPlan, BadRecords, RankWarning, warn_caller
 from expunge.estimators.base import ROWS, TABLE, SupervisedModel, refuse_masked
-from expunge.estimators.randomness import randomness
 from expunge.least_squares import RidgePlan
 from expunge.planning import check_positive
 from expunge.queries import largest_of
+from expunge.randomness import Randomness
 from expunge.records import Request
 from expunge.types import AnyArray, Array
 
@@ -101,8 +101,8 @@ class Ridge(RegressorMixin, SupervisedModel):  # type: ignore[misc]
         X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
         self._plan_fit(X.shape[0], X.shape[1])
         self._sparse = is_sparse(X)
-        with randomness(None, 0) as rng:
-            self._learn((self._encode_rows(X), self._encode_targets(y)), ids, subjects, rng)
+        with Randomness.fresh() as randomness:
+            self._learn((self._encode_rows(X), self._encode_targets(y)), ids, subjects, randomness)
         if self.rank_ < self.plan_.features:
             self._warn_of_rank()
 

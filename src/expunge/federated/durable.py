@@ -1,8 +1,8 @@
 """A federation that lives in a file: every answer, round and request is durable, and each is done exactly once.
 
-Answers are durable when `receive` returns, a round is made in one transaction, and a request is recorded with the seed
-of its coins before they are tossed. The seed of the next round's noise is recorded with the round before it. So
-whatever happens, the file has all that is needed to go on as if nothing had.
+Answers are durable when `receive` returns. The key of a round's noise is drawn when all answers are there, and recorded
+before it is used, as is that of a request; what follows from it is written in one transaction, with which the key goes.
+So whatever happens, the file has all that is needed to go on as if nothing had; and between rounds it has no key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from secrets import randbits
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -38,6 +37,7 @@ from expunge.errors import (
 from expunge.federated.clients import SLOTS, Client
 from expunge.federated.federation import Federation, Pending, Received, Task, as_names
 from expunge.federated.sealing import ROUND_BITS, Seal, SealedContributions, as_seal_key
+from expunge.randomness import KEY_BYTES
 from expunge.rows import Path as RowPath
 from expunge.selectors import select
 from expunge.store import failpoints
@@ -61,10 +61,13 @@ from expunge.store.state import (
     KNOWN,
     Description,
     FederationState,
+    as_day,
+    as_key,
     check_key,
     next_receipt,
     plan_digest,
     read_federation,
+    today,
     write_state,
 )  # fmt: skip
 from expunge.store.tables import StoredRows, as_numbers
@@ -72,14 +75,14 @@ from expunge.types import AnyArray, Array
 
 START = 2
 """The number of the array that the first model lies in."""
-REQUEST, SEED = 0, 1
-"""Numbers of what is pending."""
-SEED_BYTES = 16
-RECORDED, WRITTEN, COMMITTED, ANSWERED, ROUND_WRITTEN, ROUND_MADE = POINTS = (
+REQUEST, OLD_SEED, ROUND = 0, 1, 2
+"""Numbers of what is pending. The second is the next round's seed, which earlier versions kept between rounds."""
+RECORDED, WRITTEN, COMMITTED, ANSWERED, ROUND_RECORDED, ROUND_WRITTEN, ROUND_MADE = POINTS = (
     "federation: recorded",
     "federation: written",
     "federation: committed",
     "federation: answered",
+    "federation: round recorded",
     "federation: round written",
     "federation: round made",
 )
@@ -107,6 +110,7 @@ class StoredFederation(Federation):
         try:
             self._acquire(lock_file)
             self._unseal(seal)
+            self._drop_old_seed()
             self._catch_up()
         except BaseException:
             self.close()
@@ -130,6 +134,12 @@ class StoredFederation(Federation):
         if fingerprint(key) != state.seal:
             raise StoreError(f"{self.path}: seal: this is the key of another federation; give the right one.")
         self._seal = Seal(key, state.store)
+
+    def _drop_old_seed(self) -> None:
+        """Forget the seed of the next round, which earlier versions kept: nobody has used it."""
+        if self._file.get("pending", OLD_SEED) is not None:
+            with self._file.transaction():
+                self._file.drop("pending", OLD_SEED, OLD_SEED + 1)
 
     def _load(self) -> None:
         """Read everything from the file."""
@@ -158,10 +168,10 @@ class StoredFederation(Federation):
             if client.name in self.clients.members or client.name in self.clients.candidates:
                 raise CorruptStore(f"{self.path}: ids, row {slot}: another client has this name; restore a backup.")
             (self.clients.members if member else self.clients.candidates)[client.name] = client
-        seed, request = bytes(file.need("pending", SEED)), file.get("pending", REQUEST)
-        if len(seed) != SEED_BYTES:
-            raise CorruptStore(f"{self.path}: pending, row {SEED} is no seed; restore a backup.")
-        self._seed_of_round = int.from_bytes(seed)
+        begun, request = file.get("pending", ROUND), file.get("pending", REQUEST)
+        if begun is not None and len(begun) != KEY_BYTES:
+            raise CorruptStore(f"{self.path}: pending, row {ROUND} is no key; restore a backup.")
+        self._round_key = None if begun is None else bytes(begun)
         self._pending = None if request is None else _pending_from(bytes(request))
 
     def close(self) -> None:
@@ -216,9 +226,6 @@ class StoredFederation(Federation):
         except StoreError as error:
             raise LogNotEmptied(f"{error} {_DONE}", outcome) from error
 
-    def _draw_seed(self) -> int:
-        return randbits(8 * SEED_BYTES)
-
     def receive(self, answers: Sequence[tuple[Task, Array]]) -> Received:
         """Take what clients answer; it is durable when this returns."""
         received = super().receive(answers)
@@ -233,10 +240,25 @@ class StoredFederation(Federation):
             self._tidy(took_part)
             return took_part
 
-    def _renew_seed(self) -> None:
-        super()._renew_seed()
-        self._log = True  # the seed of this round lies there, until it is emptied
-        self._file.put("pending", SEED, self._seed_of_round.to_bytes(SEED_BYTES))
+    def _begin_round(self, key: bytes) -> None:
+        self._log = True  # the key lies there, until it is emptied
+        try:
+            with self._transaction():
+                self._file.put("pending", ROUND, key)
+                super()._begin_round(key)
+        except StoreError:
+            with suppress(StoreError):
+                self._empty_log()  # a part of it may be there
+            raise
+        failpoints.reach(ROUND_RECORDED)
+
+    def _make_round(self) -> int:
+        self._log = True
+        return super()._make_round()
+
+    def _end_round(self) -> None:
+        super()._end_round()
+        self._file.drop("pending", ROUND, ROUND + 1)
         failpoints.reach(ROUND_WRITTEN)
 
     def _enter(self, client: Client) -> None:
@@ -253,7 +275,7 @@ class StoredFederation(Federation):
         texts = [self._file.text("receipts", number) for number in (1, self._state.receipts)]
         check_signer(self._given_signer, [Receipt.from_json(text).signature for text in texts if text is not None])
         self._check_readable(pending.names)
-        said = {"kind": pending.kind, "names": pending.names, "seed": str(pending.seed)}
+        said = {"kind": pending.kind, "names": pending.names, "key": pending.key.hex(), "day": pending.day}
         self._log = True
         try:
             with self._transaction():
@@ -303,6 +325,7 @@ class StoredFederation(Federation):
             digests=digest_names(self._key, "ids", names) if deletes else (),
             removed=len(moved) if deletes else 0,
             added=0 if deletes else len(moved),
+            day=pending.day,
             plan=self._plan_digest,
             signer=self._signer,
         )
@@ -370,7 +393,7 @@ class StoredFederation(Federation):
         where = as_path(to)
         check_new(where)
         with self._exclusive():
-            write_copy(self._file, where, _reseed)
+            write_copy(self._file, where)
 
     # --- receipts ---
 
@@ -415,7 +438,7 @@ def create(path: str | PathLike[str], plan: FederatedPlan, start: Array, members
     where = as_path(path)
     if plan.rounds >= 2**ROUND_BITS:
         raise BadPlan(f"rounds={plan.rounds}: a file holds fewer than {2**ROUND_BITS}.")
-    drafted = Federation(plan, start, np.random.default_rng(randbits(128)))  # which checks all that is given
+    drafted = Federation(plan, start)  # which checks all that is given
     drafted.join(members)
     with new_store(where, page_for(4 * (plan.parameters + 1))) as (file, key):
         sealing = as_seal_key(seal, where, new=True)
@@ -423,7 +446,6 @@ def create(path: str | PathLike[str], plan: FederatedPlan, start: Array, members
         Seal(sealing, store)
         file.put_text("about", DESCRIPTION, KNOWN.write(Description("Federation", {}, {}, plan)))
         file.put("arrays", START, drafted.transcript.start.astype("<f8").tobytes())
-        file.put("pending", SEED, randbits(8 * SEED_BYTES).to_bytes(SEED_BYTES))
         for client in drafted.clients.members.values():
             file.put("ids", client.slot, _client_bytes(client, True))
         write_state(file, FederationState(store, 0, 0, genesis(store), fingerprint(key), fingerprint(sealing)))
@@ -447,17 +469,6 @@ def _close(process: int, *files: StoreFile | WriterLock) -> None:
     if os.getpid() == process:  # the files of a process that was forked are its parent's
         for file in files:
             file.close()
-
-
-def _reseed(path: Path) -> None:
-    """Give a copy another seed for its next round: it must not have the one that the federation goes on with."""
-    copy = StoreFile(path)
-    try:
-        with copy.transaction():
-            copy.put("pending", SEED, randbits(8 * SEED_BYTES).to_bytes(SEED_BYTES))
-        copy.truncate_log()
-    finally:
-        copy.close()
 
 
 def load(path: str | PathLike[str]) -> dict[str, AnyArray]:
@@ -497,9 +508,11 @@ def _client_from(slot: int, content: bytes) -> tuple[Client, bool]:
 def _pending_from(content: bytes) -> Pending:
     try:
         said = json.loads(content)
-        kind, names, seed = said["kind"], said["names"], int(said["seed"])
-        if kind not in ("delete", "insert") or not all(isinstance(name, str) for name in names) or seed < 0:
+        kind, names = said["kind"], said["names"]
+        if kind not in ("delete", "insert") or not all(isinstance(name, str) for name in names):
             raise ValueError("of another form")
-        return Pending(kind, tuple(names), seed)
+        if "seed" in said:  # what was recorded before requests had keys and days
+            return Pending(kind, tuple(names), np.random.default_rng(int(said["seed"])).bytes(KEY_BYTES), today())
+        return Pending(kind, tuple(names), as_key(said["key"]), as_day(said["day"]))
     except UNREADABLE as error:
         raise CorruptStore(f"pending, row {REQUEST} cannot be read ({error}); restore a backup.") from error

@@ -21,7 +21,9 @@ from expunge.engine import Change, Outcome, Verification, advance, decide_on, ve
 from expunge.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
 from expunge.federated.clients import SLOTS, Client, Clients, Contributions, MemoryContributions
 from expunge.learner import Transcript
+from expunge.randomness import KEY_BYTES, Randomness
 from expunge.rows import ArrayRows, Rows
+from expunge.store.state import today
 from expunge.types import AnyArray, Array
 
 Kind = Literal["delete", "insert"]
@@ -57,17 +59,19 @@ class Received(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A request that was accepted, and the seed of the coins that will be tossed for it."""
+    """A request that was accepted, with the key of its randomness, and the day: both stay, whenever it is done."""
 
     kind: Kind
     names: tuple[str, ...]
-    seed: int
+    key: bytes
+    day: str
 
 
 class Federation:
     """The server's side of a federation, in memory; `expunge.federated.open` gives one that lives in a file.
 
-    ``rng`` is the only source of randomness. A federation may be shared between threads.
+    ``rng`` is the only source of randomness; without it, all comes from the system. A federation may be shared
+    between threads.
 
     >>> from expunge.averaging import ArrayType, plan_federation
     >>> plan = plan_federation([ArrayType("w", (2,), "<f8")], clients=3, rounds=2, clip=1.0, rho=0.5)
@@ -82,11 +86,13 @@ class Federation:
     ['ann', 'cy']
     """
 
-    _seed_of_round: int
-    """What the noise of the next round is drawn from; nobody has seen it."""
+    _rng: np.random.Generator | None = None
+    """What keys are drawn by; without it, they come from the system."""
+    _round_key: bytes | None
+    """The key of a round that has begun: it is made next, with this noise. Between rounds there is none."""
     _pending: Pending | None
 
-    def __init__(self, plan: FederatedPlan, start: Array, rng: np.random.Generator) -> None:
+    def __init__(self, plan: FederatedPlan, start: Array, rng: np.random.Generator | None = None) -> None:
         start = np.array(start, dtype=float).ravel()
         if start.shape != (plan.parameters,) or not np.isfinite(start).all():
             raise BadRecords(
@@ -100,8 +106,7 @@ class Federation:
         self._take(
             plan, start, MemoryContributions(plan.rounds, width + 1), sums, answers, ArrayRows(np.zeros((0, width)))
         )
-        self._seed_of_round = self._draw_seed()
-        self._pending = None
+        self._round_key = self._pending = None
 
     def _take(
         self, plan: FederatedPlan, start: Array, held: Contributions, sums: Rows, answers: Rows, iterates: Rows
@@ -233,9 +238,17 @@ class Federation:
             if lacking := self.tasks():
                 names = ", ".join(repr(task.client) for task in lacking[:5])
                 raise Unfinished(f"round {self.made} waits for {len(lacking)} clients: {names}. Ask them first.")
-            rng = np.random.default_rng([self._seed_of_round, self.made])
-            change = advance(self.learner, self.clients, self.transcript, rng)
-            return self._do(change, self._renew_seed).evaluations
+            if self.finished:
+                raise BadPlan(f"all {self.made} rounds have been made.")
+            self._begin_round(self._draw_key())
+            return self._make_round()
+
+    def _make_round(self) -> int:
+        """Make a round that has begun: all answers are there, and from here on it has this noise and no other."""
+        assert self._round_key is not None
+        with Randomness(self._round_key) as randomness:
+            change = advance(self.learner, self.clients, self.transcript, randomness)
+        return self._do(change, self._end_round).evaluations
 
     # --- coming and leaving ---
 
@@ -258,8 +271,8 @@ class Federation:
                 raise BadPlan(
                     f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; take several as one."
                 )
-            rng = np.random.default_rng(self._draw_seed())
-            with self._transaction():
+            with Randomness(self._draw_key()) as randomness, self._transaction():
+                rng = randomness.layout
                 taken = {client.slot for client in self.clients.members.values()}
                 for name in new:
                     while (slot := int(rng.integers(SLOTS))) in taken:
@@ -329,7 +342,7 @@ class Federation:
 
     def _serve(self, kind: Kind, names: Sequence[str]) -> Outcome:
         """Take a request: from here on it is done, with these coins and no others, whatever comes between."""
-        pending = Pending(kind, tuple(names), self._draw_seed())
+        pending = Pending(kind, tuple(names), self._draw_key(), today())
         self._record(pending)
         self._pending = pending
         return self._complete(pending)
@@ -340,8 +353,8 @@ class Federation:
         found = self.clients.members if deletes else self.clients.candidates
         moving = [found[name] for name in pending.names if name in found]
         edit = self.clients.leave(moving) if deletes else self.clients.enter(moving)
-        rng = np.random.default_rng(pending.seed)
-        change = decide_on(self.learner, self.clients, self.transcript, edit, rng, pause=True)
+        with Randomness(pending.key) as randomness:
+            change = decide_on(self.learner, self.clients, self.transcript, edit, randomness, pause=True)
         if change.staged is not None:
             self.clients.cut_from = change.steps
 
@@ -373,7 +386,7 @@ class Federation:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Let no other thread in, and begin with finishing what was interrupted, with the coins drawn for it."""
+        """Let no other thread in, and begin with finishing what was interrupted, with the key drawn for it."""
         with self.lock:
             self._catch_up()
             yield
@@ -383,6 +396,8 @@ class Federation:
             self._do(*self._unfinished)
         self._unfinished = None
         self.clients.rollback()
+        if self._round_key is not None:
+            self._make_round()
         if self._pending is not None:
             self._complete(self._pending)
 
@@ -393,19 +408,23 @@ class Federation:
         """Make durable what is written within, all of it or nothing."""
         yield
 
-    def _renew_seed(self) -> None:
-        """Forget the seed of the round that was made, and draw that of the next."""
-        self._seed_of_round = self._draw_seed()
+    def _begin_round(self, key: bytes) -> None:
+        """Keep the key of a round, durably, before it is used."""
+        self._round_key = key
 
-    def _draw_seed(self) -> int:
-        """Return a seed that nobody knows."""
-        return int.from_bytes(self._rng.bytes(16))
+    def _end_round(self) -> None:
+        """Forget the key of the round that was made."""
+        self._round_key = None
+
+    def _draw_key(self) -> bytes:
+        """Return a key that nobody knows."""
+        return Randomness.fresh().key if self._rng is None else self._rng.bytes(KEY_BYTES)
 
     def _enter(self, client: Client) -> None:
         self.clients.candidates[client.name] = client
 
     def _record(self, pending: Pending) -> None:
-        """Make a request durable, with its coins."""
+        """Make a request durable, with the key of its randomness."""
 
     def _acknowledge(self, pending: Pending, moved: list[Client]) -> None:
         """Note that a request was done."""

@@ -225,7 +225,7 @@ class ForgettingFedAvg(Strategy):
                 LEAST_WORTH,
             )
         if self._store is None:
-            self._federation = Federation(plan, start, self._rng or np.random.default_rng())
+            self._federation = Federation(plan, start, self._rng)
             self._federation.join(names)
         else:
             create(self._store, plan, start, names, seal=self._seal)

@@ -1,6 +1,6 @@
-"""Requests to a model that lives in a store: recorded with their coins, then done, each exactly once.
+"""Requests to a model that lives in a store: recorded with their randomness, then done, each exactly once.
 
-First the request, the coins that will be tossed for it and the version of the state are committed. Then everything
+First the request, the key of its randomness, its day and the version of the state are committed. Then everything
 that it changes, its receipt and the end of its record are committed together. Whatever happens between the two, the
 file has all that is needed to do the same again; and nothing is acknowledged before the log is empty.
 """
@@ -19,8 +19,6 @@ from shutil import rmtree
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
-import numpy as np
-
 from expunge.edits import Edit
 from expunge.engine import Change, Outcome, Verification, decide_on, propose, verify
 from expunge.errors import BusyStore, CorruptStore, ExpungeError, LogNotEmptied, ReadOnlyStore, StoreError
@@ -29,6 +27,7 @@ from expunge.intake import as_ids
 from expunge.keeper import Keeper
 from expunge.learner import Transcript
 from expunge.memory import MemoryRecords
+from expunge.randomness import Randomness
 from expunge.records import Insert, Request
 from expunge.selectors import Running
 from expunge.store import failpoints
@@ -54,6 +53,7 @@ from expunge.store.state import (
     read_vector,
     store_transcript,
     stored_transcript,
+    today,
     write_state,
     write_vector,
 )
@@ -126,7 +126,7 @@ class DurableKeeper(Keeper):
         self._given_signer = signer
         self._strangers = {} if loss is None else {type(loss).__name__: loss}
         self._process = os.getpid()
-        self.begun = None
+        self.begun, self.seeded = None, False
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._file = StoreFile(path, read_only=read_only, wait=wait)
         self._reader = StoreFile(path, read_only=True, wait=wait)
@@ -246,23 +246,22 @@ class DurableKeeper(Keeper):
             receipt = self._reader.text("receipts", position)
             return receipt is not None and Receipt.from_json(receipt).request == number
 
-    def serve(self, request: Request, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+    def serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
         self.refuse_read_only()
         with self.lock:
             try:
                 self.catch_up(publish)
-                coins = rng.bit_generator.state
                 self._check_signer()
-                edit = propose(self.learner, self.records, request, rng)  # until here a request can be refused
-                pending = Pending(request, uuid.uuid4().hex, self.state.version, dict(coins))
+                edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
+                pending = Pending(request, uuid.uuid4().hex, self.state.version, randomness.key, today())
                 self._record(pending)
             except ExpungeError as error:
                 error.refused = True
                 if isinstance(error, StoreError):
                     error.add("Of what was asked now, nothing was done.")
                 raise
-            return self._complete(pending, edit, rng, publish)
+            return self._complete(pending, edit, randomness, publish)
 
     def refuse_read_only(self) -> None:
         """Raise if the model can only be looked at."""
@@ -277,7 +276,7 @@ class DurableKeeper(Keeper):
         check_signer(self._given_signer, [Receipt.from_json(text).signature for text in texts if text is not None])
 
     def _record(self, pending: Pending) -> None:
-        """Make a request durable, with its coins."""
+        """Make a request durable, with the key of its randomness."""
         self._asked[pending.request] = pending.number, self.state.receipts + 1
         failpoints.reach("request: recording")
         self._log = True
@@ -296,28 +295,27 @@ class DurableKeeper(Keeper):
         return read_pending(self._file)
 
     def catch_up(self, publish: Callable[[], None]) -> None:
-        """Finish what was recorded and interrupted, with the coins that were recorded with it."""
+        """Finish what was recorded and interrupted, with the randomness that was recorded with it."""
         with self.lock:
             self.look(publish)
             waiting = None if self.read_only else self._waiting()
             if waiting is not None:
                 if waiting.version != self.state.version:
                     raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
-                rng = waiting.generator()
-                edit = propose(self.learner, self.records, waiting.request, rng)
-                with suppress(LogNotEmptied):  # this is said below
-                    self._complete(waiting, edit, rng, publish)
+                with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
+                    edit = propose(self.learner, self.records, waiting.request, randomness)
+                    self._complete(waiting, edit, randomness, publish)
             if self._log:
                 self.empty_log()
 
-    def _complete(self, pending: Pending, edit: Edit, rng: np.random.Generator, publish: Callable[[], None]) -> Outcome:
+    def _complete(self, pending: Pending, edit: Edit, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
         before = self.state
         self._log = True
         try:
             self._file.begin()
             self._state = None  # until all is done, whenever it is interrupted: then it is read anew
-            change = decide_on(self.learner, self._stored, self._tables, edit, rng)
+            change = decide_on(self.learner, self._stored, self._tables, edit, randomness)
             failpoints.reach("request: decided")
             vector = self._commit(change)
             state = self._acknowledge(before, pending, change.outcome)
@@ -379,6 +377,7 @@ class DurableKeeper(Keeper):
             digests=() if names is None else digest_names(self._key, named_by, names),  # type: ignore[arg-type]
             removed=outcome.removed,
             added=outcome.added,
+            day=pending.day,
             plan=self._plan,
             signer=self.signer,
         )

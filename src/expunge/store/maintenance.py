@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from expunge.errors import BusyStore, CorruptStore, StoreError
+from expunge.randomness import Randomness
 from expunge.records import Delete
 from expunge.store import failpoints
 from expunge.store.file import WAIT, StoreFile, WriterLock, as_wait, beside
@@ -30,7 +29,16 @@ from expunge.store.receipts import (
 )  # fmt: skip
 from expunge.store.records import StoredRecords
 from expunge.store.saving import as_path, check_folder, check_new, copy_key, remove, rename
-from expunge.store.state import Pending, State, check_key, read_description, read_pending, read_state, write_state
+from expunge.store.state import (
+    Pending,
+    State,
+    check_key,
+    read_description,
+    read_pending,
+    read_state,
+    today,
+    write_state,
+)  # fmt: skip
 from expunge.types import AnyArray
 
 
@@ -79,14 +87,12 @@ def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = No
         keeper.close()
 
 
-def write_copy(file: StoreFile, to: Path, prepare: Callable[[Path], None] | None = None) -> None:
-    """Write a copy of a store, and of its key, to a new path, which it gets when it is whole and prepared."""
+def write_copy(file: StoreFile, to: Path) -> None:
+    """Write a copy of a store, and of its key, to a new path, which it gets when it is whole."""
     new = beside(to, "-new")
     try:
         remove(new)
         file.copy_to(new)
-        if prepare is not None:
-            prepare(new)
         failpoints.reach("backup: copied")
         copy_key(beside(file.path, "-key"), beside(to, "-key"))
         rename(new, to)
@@ -239,8 +245,8 @@ def _prepare(
             if waiting is not None and same:
                 file.put("pending", 0, waiting.to_bytes())
             elif len(ids):
-                coins = dict(np.random.default_rng().bit_generator.state)
-                file.put("pending", 0, Pending(Delete(ids), uuid.uuid4().hex, state.version, coins).to_bytes())
+                again = Pending(Delete(ids), uuid.uuid4().hex, state.version, Randomness.fresh().key, today())
+                file.put("pending", 0, again.to_bytes())
         file.truncate_log()
     finally:
         file.close()

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from expunge import losses
 from expunge.averaging import FederatedPlan
 from expunge.clustering import ClusterPlan
 from expunge.columns import csr, is_sparse
-from expunge.errors import BadPlan, CorruptStore, NotAStore, StoreError
+from expunge.errors import CorruptStore, NotAStore, StoreError
 from expunge.extents import Extent
 from expunge.intake import as_ids
 from expunge.learner import Learner, Transcript
 from expunge.least_squares import RidgePlan
 from expunge.planning import Plan
+from expunge.randomness import KEY_BYTES, Randomness
 from expunge.records import Delete, Insert, Replace, Request
 from expunge.schema.model import SCHEMA_PARTS
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
@@ -177,29 +178,25 @@ def store_transcript(file: StoreFile, transcript: Transcript) -> None:
     StoredRows.store(file, "iterates", transcript.iterates[:])
 
 
-_COINS = ("PCG64", "PCG64DXSM")
-"""Generators whose state is a few whole numbers."""
-
-
 # --- requests that wait -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A request that was accepted, with the coins that will be tossed for it."""
+    """A request that was accepted, with the day, and the key of its randomness: both stay, whenever it is done."""
 
     request: Request
     number: str
     """Its name on the receipt."""
     version: int
     """Of the state that it was accepted in."""
-    coins: dict[str, Any]
-    """The state of the generator."""
+    key: bytes
+    """What its randomness follows from."""
+    day: str
+    """When it was accepted: the receipt says so, and not when it was done, which may depend on the records."""
 
     def to_bytes(self) -> bytes:
         """Return it as bytes."""
-        if self.coins["bit_generator"] not in _COINS:
-            raise BadPlan(f"rng: a store cannot keep the state of {self.coins['bit_generator']}; use default_rng().")
         request, arrays = self.request, dict[str, AnyArray]()
         for name in ("ids", "subjects"):
             if (names := getattr(request, name)) is not None:
@@ -214,7 +211,8 @@ class Pending:
                 arrays[str(position)] = np.asarray(column)
         said = {
             "kind": type(request).__name__, "missing": getattr(request, "missing", None), "widths": widths,
-            "number": self.number, "version": self.version, "coins": self.coins,
+            "number": self.number, "version": self.version, "key": self.key.hex(),
+            "day": self.day,
         }  # fmt: skip
         return pack(json.dumps(said), arrays)
 
@@ -236,20 +234,40 @@ class Pending:
                     request = Replace(columns, ids, subjects, said["missing"])
                 case other:
                     raise ValueError(f"a request of kind {other!r}")
-            return cls(request, str(said["number"]), int(said["version"]), dict(said["coins"]))
+            key, day = _key_and_day(said)
+            return cls(request, str(said["number"]), int(said["version"]), key, day)
         except UNREADABLE as error:
             raise CorruptStore(f"pending, row 0 cannot be read ({error}); restore a backup.") from error
 
-    def generator(self) -> np.random.Generator:
-        """Return the coins."""
-        try:
-            if self.coins["bit_generator"] not in _COINS:
-                raise ValueError("of an unknown kind")
-            bits = getattr(np.random, self.coins["bit_generator"])()
-            bits.state = self.coins
-        except UNREADABLE as error:
-            raise CorruptStore(f"pending, row 0 has no coins ({error}); restore a backup.") from error
-        return np.random.Generator(bits)
+
+def today() -> str:
+    """Return the day that a request is recorded under."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def _key_and_day(said: dict[str, Any]) -> tuple[bytes, str]:
+    if "key" in said:
+        return as_key(said["key"]), as_day(said["day"])
+    # what was recorded before requests had keys: the state of a generator, and no day
+    coins = said["coins"]
+    if coins["bit_generator"] not in ("PCG64", "PCG64DXSM"):
+        raise ValueError("coins of an unknown kind")
+    bits = getattr(np.random, coins["bit_generator"])()
+    bits.state = coins
+    return Randomness.of(np.random.Generator(bits)).key, today()
+
+
+def as_day(text: str) -> str:
+    """Return a day that was written as text."""
+    return date.fromisoformat(text).isoformat()
+
+
+def as_key(text: str) -> bytes:
+    """Return a key that was written as text."""
+    key = bytes.fromhex(text)
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key of {len(key)} bytes")
+    return key
 
 
 def read_pending(file: StoreFile) -> Pending | None:
@@ -267,13 +285,12 @@ def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Co
 
 def next_receipt(
     state: State | FederationState, *, request: str, kind: Kind, named_by: NamedBy | None, digests: tuple[str, ...],
-    removed: int, added: int, plan: Any, signer: Signer | None,
+    removed: int, added: int, day: str, plan: Any, signer: Signer | None,
 ) -> Receipt:  # fmt: skip
     """Return the receipt of a request that was served in a state."""
     return write_receipt(
         request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added,
-        day=datetime.now(UTC).date().isoformat(), version=state.version + 1, plan=plan, previous=state.head,
-        signer=signer,
+        day=day, version=state.version + 1, plan=plan, previous=state.head, signer=signer,
     )  # fmt: skip
 
 
