@@ -132,6 +132,12 @@ class Transcript:
         """All iterates."""
         return Path(self.start, self.iterates, self.steps)
 
+    def on_grid(self, learner: Learner) -> bool:
+        """Say whether the last answer is on the grid; in files that were written before there was one, it is not."""
+        if self.steps == 0 or learner.grid.unit == 0.0:
+            return True
+        return not np.fmod(self.answers[self.steps - 1], learner.grid.unit).any()
+
     def model(self, learner: Learner) -> Array:
         """Return the model that the learner's selector makes of the iterates."""
         return select(learner.selector, self.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from expunge.errors import CorruptStore
+from expunge.errors import CorruptStore, warn_caller
 from expunge.estimators.base import ForgettingModel
 from expunge.estimators.classifiers import LinearClassifier, LinearSVC, LogisticRegression
 from expunge.estimators.durable import unpacked
@@ -13,7 +13,7 @@ from expunge.estimators.kmeans import KMeans
 from expunge.estimators.regressors import HuberRegressor, LinearRegression, LinearRegressor
 from expunge.estimators.ridge import Ridge
 from expunge.store.file import WAIT
-from expunge.store.keeper import DurableKeeper
+from expunge.store.keeper import OFF_GRID, DurableKeeper
 from expunge.store.keys import as_signer
 from expunge.store.saving import as_path
 from expunge.store.state import PROJECTION
@@ -77,4 +77,6 @@ def _model(keeper: DurableKeeper, loss: Any) -> ForgettingModel:
     model._publish()
     if not keeper.read_only:
         keeper.catch_up(model._publish)
+        if keeper.off_grid:
+            warn_caller(f"{keeper.path}: {OFF_GRID}")
     return model

@@ -163,6 +163,12 @@ class StoredFederation(Federation):
         if start.shape != (plan.parameters,) or sums.shape[0] > plan.rounds:
             raise CorruptStore(f"{self.path}: it has other rounds or numbers than its plan; restore a backup.")
         self._take(plan, start, SealedContributions(file, self._seal, size), sums, answers, iterates)
+        if not self.transcript.on_grid(self.learner):
+            raise StoreError(
+                f"{self.path}: this federation was made by an earlier version, whose answers are not on a grid: their "
+                "last digits can tell of clients that have left. Start a new one with its clients; its model can be "
+                "read with expunge.federated.load."
+            )
         for slot, content in file.all("ids"):
             client, member = _client_from(slot, bytes(content))
             if client.name in self.clients.members or client.name in self.clients.candidates:

@@ -59,6 +59,10 @@ from expunge.store.state import (
 )
 from expunge.types import Array
 
+OFF_GRID = (
+    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can tell of "
+    "records that were deleted. Make it anew, from its own records, with replan() (at the prompt: expunge replan)."
+)
 _DONE = "But what was asked is done and durable: do not repeat it."
 
 
@@ -137,6 +141,8 @@ class DurableKeeper(Keeper):
         self._looking = threading.RLock()
         self._key = b"" if read_only else load_key(beside(path, "-key"))
         self._state: State | None = None
+        self.off_grid = False
+        """Whether it is from before there was a grid, and has to be made anew; as of `state`."""
         self._known: int | None = None
         self._seen: int | None = None
         self._shown: str | None = None  # the state that is published
@@ -199,6 +205,7 @@ class DurableKeeper(Keeper):
                 self._stored = StoredRecords(self._file, state.inventory, self.learner.schedule)
                 self._tables = stored_transcript(self._file, self.learner, self._stored)
                 self._running = Running(self.learner.selector) if self.learner.schedule.ordered else None
+                self.off_grid = not self._tables.on_grid(self.learner)
         self._state, self._known = state, changes
 
     @property
@@ -252,6 +259,7 @@ class DurableKeeper(Keeper):
         with self.lock:
             try:
                 self.catch_up(publish)
+                self._refuse_off_grid()
                 self._check_signer()
                 edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
                 pending = Pending(request, uuid.uuid4().hex, self.state.version, randomness.key, today())
@@ -269,6 +277,11 @@ class DurableKeeper(Keeper):
             error = ReadOnlyStore(f"{self.path}: opened with read_only; open it without, to change the model.")
             error.refused = True
             raise error
+
+    def _refuse_off_grid(self) -> None:
+        """Raise if the model is from before there was a grid: coins would read digits that are not noise."""
+        if self.off_grid:
+            raise StoreError(f"{self.path}: {OFF_GRID} Requests can be served after that.")
 
     def _check_signer(self) -> None:
         """Raise if the receipt would be unsigned by mistake: the first or the last that there is, is signed."""
@@ -302,6 +315,11 @@ class DurableKeeper(Keeper):
             if waiting is not None:
                 if waiting.version != self.state.version:
                     raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
+                if self.off_grid:
+                    raise StoreError(
+                        f"{self.path}: an earlier version of Expunge has recorded a request here and not finished it. "
+                        "Open the file once with that version."
+                    )
                 with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
                     edit = propose(self.learner, self.records, waiting.request, randomness)
                     self._complete(waiting, edit, randomness, publish)
