@@ -15,8 +15,8 @@ from expunge.learner import Learner
 from expunge.losses import Hinge, Huber, Logistic, Multinomial
 from expunge.mechanisms import Identity
 from expunge.memory import MemoryRecords
-from expunge.queries import ClusterMoments, GridGradient
-from expunge.records import evaluate
+from expunge.queries import ClusterMoments, Gradient, GridGradient
+from expunge.records import Insert, Share, evaluate
 from expunge.rows import ArrayRows, Path
 from expunge.rules import GradientDescent
 from expunge.schedules import Everyone
@@ -192,7 +192,7 @@ def test_where_everyone_takes_part_other_queries_are_rounded_and_summed_a_part_a
     monkeypatch.setattr("expunge.records.AT_ONCE", 14)
     query = PerRecord(lambda step, path, x: x, size=2, bound=4.0)
     X = np.random.default_rng(5).normal(size=(101, 2))
-    total = evaluate(query, 0, Path(np.zeros(2), None, 0), (X,), 2.0**-20)
+    total = evaluate(query, 0, Path(np.zeros(2), None, 0), (X,), Share(1.0, 2.0**-20))
     exact = [float(sum(Fraction(int(x * 2**20), 2**20) for x in column)) for column in X.T.tolist()]
     assert same_bits(total.sum, exact)
     assert total.evaluations == 101
@@ -225,3 +225,22 @@ def _check_along(query, path, batch, rng):
             query.total(step, path.upto(step), tuple(column[shares == sign] for column in batch))[0] for sign in (1, -1)
         )
         assert same_bits(row, came - left + 0.0)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_record_contributes_the_same_bits_in_whatever_memory_order_it_is_given(order):
+    """What enters is summed by itself, and later with the others: its scores must round alike."""
+    rng = np.random.default_rng(8)
+    learner = Learner(
+        Everyone(2), Gradient(Logistic(), 33), GradientDescent(np.zeros(33), 0.3), Identity(), 5.0, "sequential"
+    )
+    rows, labels = rng.normal(size=(60, 33)) / 20, np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    records = MemoryRecords((rows[:40].copy(order), labels[:40]))
+    transcript = learn(learner, records, rng)
+    edit = records.edit(learner.schedule, Insert((rows[40:].copy(order), labels[40:])), rng)
+    at = transcript.path.upto(1)
+    for batch in (edit.entering[:2], records.batch_at(0)):
+        alone = [
+            learner.query.contributions(1, at, (batch[0][j : j + 1].copy(), batch[1][j : j + 1])) for j in range(20)
+        ]
+        assert np.concatenate(alone).tobytes() == learner.query.contributions(1, at, batch)[:20].tobytes()
