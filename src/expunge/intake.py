@@ -166,7 +166,7 @@ def match_columns(columns: Sequence[Any], model: Batch) -> Batch:
 
 
 def _as(model: Column, array: Column) -> Column:
-    """Return a copy of a column in the kind and type of the model's, row by row: otherwise sums would round otherwise."""
+    """Return a copy of a column in the kind and type of the model's, row by row, so that sums round alike."""
     if is_sparse(model):
         return array.copy() if is_sparse(array) else canonical(array)
     return array.astype(model.dtype, order="C")
