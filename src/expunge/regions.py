@@ -79,10 +79,12 @@ class Pool:
     How many buffers there are is a function of the number of cells.
     """
 
-    __slots__ = ("bits", "dtypes", "owners", "pages", "room")
+    __slots__ = ("bits", "dtypes", "joint", "owners", "pages", "room")
 
     def __init__(self, room: int, dtypes: tuple[np.dtype[Any], ...]) -> None:
         self.room = room
+        self.joint = 0
+        """How many cells lie in pages that were made together, and whose memory can only be given back together."""
         self.dtypes = dtypes
         self.bits = max(PAGE // (room * max([dtype.itemsize for dtype in dtypes])), 1).bit_length() - 1
         """A page has 2 to the power of this many cells."""
@@ -114,14 +116,24 @@ class Pool:
         return self.spot(cells - 1)[0] + 1 if cells else 0
 
     def reserve(self, cells: int) -> None:
-        """Make the pages for so many cells, if they are not there; those made together are parts of one buffer."""
+        """Make the pages for so many cells, if they are not there; several at once are parts of one piece of memory."""
         numbers = range(len(self.pages), self.pages_for(cells))
         sizes = [min(1 << max(number - 1, 0), 1 << self.bits) * self.room for number in numbers]
-        whole = [aligned(sum(sizes), dtype) for dtype in self.dtypes]
-        first = 0
-        for size in sizes:
-            self.pages.append(tuple([buffer[first : first + size] for buffer in whole]))
-            first += size
+        if len(sizes) > 1:
+            self.joint += sum(sizes) // self.room
+        ends = np.cumsum(sizes).tolist()
+        whole = [aligned(ends[-1], dtype) for dtype in self.dtypes] if ends else []
+        self.pages += [
+            tuple([memory[end - size : end] for memory in whole]) for end, size in zip(ends, sizes, strict=True)
+        ]
+
+    def apart(self) -> list[tuple[AnyArray, ...]]:
+        """Return copies of all pages, each by itself."""
+        pages = [tuple([aligned(len(buffer), buffer.dtype) for buffer in page]) for page in self.pages]
+        for page, copy in zip(self.pages, pages, strict=True):
+            for buffer, own in zip(page, copy, strict=True):
+                own[:] = buffer
+        return pages
 
     def by_page(self) -> Iterator[tuple[tuple[AnyArray, ...], Ints]]:
         """Return each page with the owners of its cells, in order."""
@@ -132,10 +144,13 @@ class Pool:
             first = stop
 
 
+NOWHERE: tuple[int, tuple[AnyArray, ...], int] = (-1, (), 0)
+
+
 class Regions:
     """A region for each place, in memory of one or two types; what no record takes up is blank."""
 
-    __slots__ = ("_growing", "_left", "_stale", "cells", "dtypes", "pools", "rooms", "step", "whole")
+    __slots__ = ("_found", "_growing", "_left", "_stale", "cells", "dtypes", "pools", "rooms", "step", "whole")
 
     def __init__(self, dtypes: tuple[np.dtype[Any], ...], whole: int) -> None:
         self.dtypes = dtypes
@@ -153,6 +168,8 @@ class Regions:
         """The cells by their size, ascending."""
         self._left: tuple[int, int] | None = None
         """The pool and the cell that a place has just left: the last cell of the pool is to go there."""
+        self._found = NOWHERE
+        """The place that was asked for last, and where it lies."""
         self._growing = 0
         """The size of the pool that gets more pages at the moment."""
         self._stale: list[AnyArray] = []
@@ -196,14 +213,12 @@ class Regions:
 
     def at(self, place: int) -> tuple[tuple[AnyArray, ...], int]:
         """Return the buffers in which a place lies, and where it begins."""
-        room, cell = self.rooms.item(place), self.cells.item(place)
-        if room == 0:
-            return self._nowhere(), 0
-        pool = self.pools[room]
-        bits = pool.bits
-        if cell >> bits:  # as `Pool.at` does, without ado
-            return pool.pages[bits + (cell >> bits)], (cell & ((1 << bits) - 1)) * room
-        return pool.at(cell)
+        asked, buffers, start = self._found
+        if asked != place:
+            room = self.rooms.item(place)
+            buffers, start = self.pools[room].at(self.cells.item(place)) if room else (self._nowhere(), 0)
+            self._found = place, buffers, start
+        return buffers, start
 
     def _nowhere(self) -> tuple[AnyArray, ...]:
         return tuple([np.zeros(0, dtype=dtype) for dtype in self.dtypes])
@@ -213,6 +228,7 @@ class Regions:
     def lay_out(self, needed: Ints) -> None:
         """Give all places blank regions, where there are none yet."""
         self.rooms, self.cells, self.pools = self._drawn(needed)
+        self._found = NOWHERE
 
     def _drawn(self, needed: Ints) -> tuple[Ints, Ints, dict[int, Pool]]:
         """Draw which place gets which cell."""
@@ -274,7 +290,7 @@ class Regions:
         self._clear()
         have, cell = self.rooms.item(place), self.cells.item(place)
         if room == 0:
-            self.rooms[place], self.cells[place], self._left = 0, 0, (have, cell)
+            self.rooms[place], self.cells[place], self._left, self._found = 0, 0, (have, cell), NOWHERE
             self._clear()
             return
         pool = self._grown(room, 1)
@@ -285,9 +301,9 @@ class Regions:
         old = self.pools[have].region(cell) if have else (x[:0], y[:0])
         values = (
             x, y, old[0][:kept], old[1][:kept], blank(x.dtype), blank(y.dtype),
-            array("q", (other,)), place, end, spot, room, (have, cell) if have else None, 0,
+            array("q", (other,)), place, end, spot, room, (have, cell) if have else None, 0, NOWHERE,
         )  # fmt: skip
-        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing = values  # fmt: skip # noqa: E501
+        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing, self._found = values  # fmt: skip # noqa: E501
         self._clear()
 
     def _grown(self, room: int, more: int) -> Pool:
@@ -301,10 +317,7 @@ class Regions:
 
     def _clear(self) -> None:
         """Fill the cell that was left with the last of its pool, and tidy up after an interruption."""
-        if self._stale:
-            for buffer in self._stale:
-                buffer[...] = blank(buffer.dtype)
-            self._stale = []
+        self._overwrite_stale()
         if self._growing:
             pool = self.pools.get(self._growing)
             if pool is not None:
@@ -320,8 +333,21 @@ class Regions:
         where = self.cells.item(other) if cell == end else cell  # the last one may be the one that has left
         (x, y), (a, b), cells, owners = pool.region(cell), pool.region(end), self.cells, pool.owners
         pools = self.pools if end else {size: one for size, one in self.pools.items() if size != room}
-        values: Any = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None
-        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left = values  # fmt: skip # noqa: E501
+        values: Any = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None, NOWHERE
+        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left, self._found = values  # fmt: skip # noqa: E501
+        self._loosen(pool)
+
+    def _loosen(self, pool: Pool) -> None:
+        """Give memory back that pages share with others which are gone, once these are more than half of it."""
+        if pool.joint > 2 * len(pool.owners):
+            pages, stale = pool.apart(), [buffer for page in pool.pages for buffer in page]
+            pool.pages, pool.joint, self._found, self._stale = pages, 0, NOWHERE, self._stale + stale
+            self._overwrite_stale()
+
+    def _overwrite_stale(self) -> None:
+        for buffer in self._stale:
+            buffer[...] = blank(buffer.dtype)
+        self._stale = []
 
     # --- places at the end, of regions that will be full some day ---
 
@@ -330,8 +356,8 @@ class Regions:
         self._clear()
         pool = self._grown(self.room_for(1), len(places))
         end, number = len(pool.owners), len(places)
-        values = array("q", places.tolist()), end + np.arange(number), pool.room, 0
-        pool.owners[end:], self.cells[places], self.rooms[places], self._growing = values
+        values = array("q", places.tolist()), end + np.arange(number), pool.room, 0, NOWHERE
+        pool.owners[end:], self.cells[places], self.rooms[places], self._growing, self._found = values
 
     def _are_last(self, places: Ints) -> bool:
         """Say whether places, ascending, have the last cells of their pool."""
@@ -343,8 +369,9 @@ class Regions:
         pool = self.pools[self.room_for(1)]
         end = len(pool.owners) - len(places)
         pages = pool.pages_for(end)
-        values: Any = array("q"), [], 0, 0, self.pools if end else {}
-        pool.owners[end:], pool.pages[pages:], self.cells[places], self.rooms[places], self.pools = values
+        values: Any = array("q"), [], 0, 0, self.pools if end else {}, NOWHERE
+        pool.owners[end:], pool.pages[pages:], self.cells[places], self.rooms[places], self.pools, self._found = values
+        self._loosen(pool)
 
     def resize(self, places: int) -> None:
         """Drop empty places at the end, or add empty ones."""

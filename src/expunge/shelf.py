@@ -5,11 +5,12 @@ Each place's rows start on a 64-byte boundary, so that summing them gives the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from expunge.regions import Regions, blank, spots
+from expunge.regions import NOWHERE, Regions, blank, spots
 from expunge.types import AnyArray, Ints
 
 
@@ -47,8 +48,8 @@ class Shelf(Regions):
         for place in np.flatnonzero(lengths).tolist():
             length = lengths.item(place)
             new.block(place, length)[...] = self.block(place, length)
-        values = new.dtypes, new.step, new.rooms, new.cells, new.pools, None, list(self.buffers())
-        self.dtypes, self.step, self.rooms, self.cells, self.pools, self._left, self._stale = values
+        values = new.dtypes, new.step, new.rooms, new.cells, new.pools, None, list(self.buffers()), NOWHERE
+        self.dtypes, self.step, self.rooms, self.cells, self.pools, self._left, self._stale, self._found = values
         self._clear()
 
     def _filled(self, places: Ints, lengths: Ints) -> Ints:
@@ -90,41 +91,42 @@ class Shelf(Regions):
         shape = (max(len(buffer) - self.width + 1, 0), self.width)
         return np.ndarray(shape, buffer.dtype, buffer, 0, (buffer.itemsize, buffer.itemsize))
 
-    def _spans(self, places: Ints, slots: Ints) -> tuple[list[tuple[int, AnyArray]], list[tuple[Ints, AnyArray, Ints]]]:
-        """Return rows by buffer: their numbers with a view, where one is meant, or with a table and its rows."""
+    def _each(self, places: Ints, slots: Ints) -> list[AnyArray]:
+        """Return rows, as views."""
+        rooms, cells, inside = self.rooms[places].tolist(), self.cells[places].tolist(), (slots * self.width).tolist()
+        found, pools, width = [], self.pools, self.width
+        for room, cell, start in zip(rooms, cells, inside, strict=True):
+            buffers, first = pools[room].at(cell)
+            found.append(buffers[0][first + start : first + start + width])
+        return found
+
+    def _are_few(self, number: int) -> bool:
+        """Say whether so many rows are better looked at one by one than buffer by buffer."""
+        return number < 2 * sum([len(pool.pages) for pool in self.pools.values()])
+
+    def _by_buffer(self, places: Ints, slots: Ints) -> Iterator[tuple[Ints, AnyArray, Ints]]:
+        """Return rows buffer by buffer: their numbers, a table, and which of its rows they are."""
         sizes, which = np.unique(self.rooms[places], return_inverse=True)
         pools = [self.pools[size] for size in sizes.tolist()]
         bits = np.array([pool.bits for pool in pools], dtype=np.int64)[which]
         pages, before = spots(self.cells[places], bits)
         order = np.lexsort((pages, which))
         starts, pages, which = (before * sizes[which] + slots * self.width)[order], pages[order], which[order]
-        apart = np.flatnonzero((which[1:] != which[:-1]) | (pages[1:] != pages[:-1])) + 1
-        first = np.append(0, apart)
-        stops = np.append(apart, len(order))
-        alone, width = stops == first + 1, self.width
-        one = first[alone]
-        single = [
-            (number, pools[pool].pages[page][0][start : start + width])
-            for number, pool, page, start in zip(
-                order[one].tolist(), which[one].tolist(), pages[one].tolist(), starts[one].tolist(), strict=True
-            )
-        ]
-        several = []
-        for begin, stop in zip(first[~alone].tolist(), stops[~alone].tolist(), strict=True):
+        first = [0, *(np.flatnonzero((which[1:] != which[:-1]) | (pages[1:] != pages[:-1])) + 1).tolist()]
+        for begin, stop in zip(first, [*first[1:], len(order)], strict=True):
             buffer = pools[which.item(begin)].pages[pages.item(begin)][0]
-            several.append((order[begin:stop], self._windows(buffer), starts[begin:stop]))
-        return single, several
+            yield order[begin:stop], self._windows(buffer), starts[begin:stop]
 
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
         if len(slots) == 1:
             self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
+        elif len(slots) and self._are_few(len(slots)):
+            for row, new in zip(self._each(places, slots), rows.reshape(-1, self.width), strict=True):
+                row[:] = new
         elif len(slots):
-            rows = rows.reshape(len(slots), self.width)
-            single, several = self._spans(places, slots)
-            for number, row in single:
-                row[:] = rows[number]
-            for numbers, table, where in several:
+            rows = rows.reshape(-1, self.width)
+            for numbers, table, where in self._by_buffer(places, slots):
                 table[where] = rows[numbers]
 
     def wipe(self, places: Ints, slots: Ints) -> None:
@@ -132,11 +134,11 @@ class Shelf(Regions):
         nothing = blank(self.dtype)
         if len(slots) == 1:
             self._row(places.item(0), slots.item(0))[...] = nothing
-        elif len(slots):
-            single, several = self._spans(places, slots)
-            for _, row in single:
+        elif self._are_few(len(slots)):
+            for row in self._each(places, slots):
                 row[:] = nothing
-            for _, table, where in several:
+        elif len(slots):
+            for _, table, where in self._by_buffer(places, slots):
                 table[where] = nothing
 
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
@@ -144,11 +146,11 @@ class Shelf(Regions):
         if len(slots) == 1:
             return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
         rows = np.empty((len(slots), self.width), dtype=self.dtype)
-        if len(slots):
-            single, several = self._spans(places, slots)
-            for number, row in single:
-                rows[number] = row
-            for numbers, table, where in several:
+        if self._are_few(len(slots)):
+            for row, copy in zip(self._each(places, slots), rows, strict=True):
+                copy[:] = row
+        elif len(slots):
+            for numbers, table, where in self._by_buffer(places, slots):
                 rows[numbers] = table[where]
         return rows.reshape(len(slots), *self.tail)
 

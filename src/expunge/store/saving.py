@@ -160,7 +160,4 @@ def save(
 
 
 def _bytes(column: Any) -> int:
-    """Return about how many bytes a row has; of strings, whatever the longest is that there ever was."""
-    if column.dtype.kind == "U":
-        return 64
     return int(column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1))
