@@ -96,12 +96,13 @@ class Learner:
 
     def largest(self, count: int) -> float:
         """Return how large the sums of so many records that answers are made of can be, within the bound."""
-        return count * self.query.bound * (self._visits if self.mechanism.prefix else 1)
+        return count * self._largest_share
 
     @cached_property
-    def _visits(self) -> int:
-        """How many steps visit a place."""
-        return len(self.schedule.visits(np.zeros(1, dtype=np.int64), self.schedule.steps(1)))
+    def _largest_share(self) -> float:
+        """How much of a sum that answers are made of one record can be: it counts in all steps that visit its place."""
+        visits = self.schedule.visits(np.zeros(1, dtype=np.int64), self.schedule.steps(1))
+        return self.query.bound * (len(visits) if self.mechanism.prefix else 1)
 
     @property
     def silent(self) -> bool:

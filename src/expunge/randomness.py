@@ -228,6 +228,11 @@ class Randomness:
         self.wipe()
 
 
+def layout_of(rng: np.random.Generator | Randomness) -> np.random.Generator:
+    """Return what draws where records lie: that of some randomness, or a generator itself."""
+    return rng.layout if isinstance(rng, Randomness) else rng
+
+
 _BLANK = {"bit_generator": "PCG64", "state": {"state": 0, "inc": 1}, "has_uint32": 0, "uinteger": 0}
 
 
