@@ -214,3 +214,9 @@ def test_a_pickled_model_says_nothing_of_the_longest_id_there_was():
     again = pickle.loads(pickle.dumps(model))
     assert again.ids_.dtype == "U3"
     assert again._keeper.records.shelves.columns[2].dtype == "U3"
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_no_shelf_remembers_where_it_was_last_asked(kind):
+    records, _ = after_a_deletion(kind, 3)
+    assert all(shelf._found is regions_module.NOWHERE for shelf, _ in parts(records.shelves))

@@ -266,6 +266,7 @@ class Regions:
 
     def settle(self, places: Ints, lengths: Ints) -> None:
         """Give places the room that is meant for what lies there now; after an interruption, call it again."""
+        self._found = NOWHERE  # it would tell at which place a record was deleted
         self._clear()
         places = places[places < len(self.rooms)]
         needed = self._filled(places, lengths)
@@ -277,6 +278,7 @@ class Regions:
             self._settle(place, number)
 
     def _settle(self, place: int, needed: int) -> None:
+        self._found = NOWHERE
         if self._growing or self._stale or self._left is not None:
             self._clear()
         room, have = self.room_for(needed), self.rooms.item(place)
