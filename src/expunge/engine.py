@@ -279,7 +279,7 @@ def change(
 
 def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator | Randomness) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
-    edit = records.let_in(learner.query, records.edit(learner.schedule, request, Randomness.of(rng).layout))
+    edit = records.let_in(learner.query, records.edit(learner.schedule, request, Randomness.of(rng)))
     _check_capacity(learner, records.count + edit.added - edit.removed)
     _check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
     _refuse_staged(records)
