@@ -3,7 +3,6 @@
 import numpy as np
 
 from expunge.errors import UnknownId
-from expunge.randomness import layout_of
 from expunge.records import Delete, Insert, Located, Total, Totals, evaluate
 from expunge.schedules import Entering
 
@@ -92,7 +91,7 @@ class FileRecords:
         found = np.array([where[one] for one in ids], dtype=np.int64).reshape(-1, 2)
         return Located(found[:, 0], found[:, 1])
 
-    def edit(self, schedule, request, rng):
+    def edit(self, schedule, request, randomness):
         from dataclasses import replace
 
         if isinstance(request, Delete):
@@ -101,7 +100,7 @@ class FileRecords:
         rows = np.column_stack([np.asarray(request.columns[0]), request.ids])
         none = np.zeros(0, dtype=np.int64)
         entering = Entering(self.count, len(rows), self._lengths(), None, none, none.astype(np.uint64))
-        return replace(schedule.insert(entering, layout_of(rng)), entering=(rows,))
+        return replace(schedule.insert(entering, randomness.layout), entering=(rows,))
 
     def stage(self, edit):
         old = {place: list(self._read(place)) for place in range(self.places + len(edit.put_places))}

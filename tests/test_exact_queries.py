@@ -16,6 +16,7 @@ from expunge.losses import Hinge, Huber, Logistic, Multinomial
 from expunge.mechanisms import Identity
 from expunge.memory import MemoryRecords
 from expunge.queries import ClusterMoments, Gradient, GridGradient
+from expunge.randomness import Randomness
 from expunge.records import Insert, Share, evaluate
 from expunge.rows import ArrayRows, Path
 from expunge.rules import GradientDescent
@@ -237,7 +238,7 @@ def test_a_record_contributes_the_same_bits_in_whatever_memory_order_it_is_given
     rows, labels = rng.normal(size=(60, 33)) / 20, np.where(rng.random(60) < 0.5, 1.0, -1.0)
     records = MemoryRecords((rows[:40].copy(order), labels[:40]))
     transcript = learn(learner, records, rng)
-    edit = records.edit(learner.schedule, Insert((rows[40:].copy(order), labels[40:])), rng)
+    edit = records.edit(learner.schedule, Insert((rows[40:].copy(order), labels[40:])), Randomness.of(rng))
     at = transcript.path.upto(1)
     for batch in (edit.entering[:2], records.batch_at(0)):
         alone = [

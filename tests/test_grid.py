@@ -28,6 +28,7 @@ from expunge.engine import change
 from expunge.errors import BadPlan
 from expunge.grid import FINENESS, NoiseGrid, dithered, rounded
 from expunge.mechanisms import draw_noise
+from expunge.randomness import Randomness
 from expunge.records import Share
 from toys import people, toy
 
@@ -98,7 +99,7 @@ def test_a_step_can_be_summed_as_it_was_before_the_edit_to_the_last_bit(learner,
     transcript = learn(learner, records, rng)
     steps, path = transcript.steps, transcript.path
     before = [learner.total(records, step, path).sum for step in range(steps)]
-    records.stage(records.edit(learner.schedule, request_, rng))
+    records.stage(records.edit(learner.schedule, request_, Randomness.of(rng)))
     for started in (False, True):
         after = [
             records.before(learner.schedule.place(s), s, path, learner.query, Share(1.0, None)) for s in range(steps)

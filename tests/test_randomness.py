@@ -77,7 +77,7 @@ def test_numbers_do_not_depend_on_each_other():
 def test_the_most_extreme_bits_give_finite_numbers(monkeypatch):
     for bits, uniform in ((b"\x00", 0.0), (b"\xff", 1.0 - 2.0**-53)):
         one = stream()
-        monkeypatch.setattr(one, "_bytes", lambda wanted, bits=bits: memoryview(bits * wanted))
+        monkeypatch.setattr(SecretStream, "_bytes", lambda _, wanted, bits=bits: memoryview(bits * wanted))
         assert one.random() == uniform == one.random((2, 3))[1, 2]
         assert one.standard_exponential() == one.standard_exponential(3)[1] == -math.log1p(-uniform)
         assert one.standard_normal() == one.standard_normal(3)[1]

@@ -9,6 +9,7 @@ from scipy import stats
 
 from expunge import Delete, Insert, MemoryRecords, Replace
 from expunge.errors import BadPlan
+from expunge.randomness import Randomness
 from expunge.schedules import Arrival, Everyone, Scattered, Shuffled, joins, mix, mix_one
 
 RUNS = 2_500
@@ -22,7 +23,7 @@ def _after(schedule, requests, rng, count=4):
     records = MemoryRecords((np.arange(count, dtype=float),))
     records.arrange(schedule, rng)
     for request in requests:
-        records.stage(records.edit(schedule, request, rng))
+        records.stage(records.edit(schedule, request, Randomness.of(rng)))
         records.commit()
     return _layout(records)
 
@@ -75,7 +76,7 @@ def test_a_subjects_records_lie_together_and_newcomers_join_them():
         schedule = Scattered(5)
         records = MemoryRecords((np.zeros(6),), ids=list("abcdef"), subjects=[1, 2, 1, 2, 1, 3])
         records.arrange(schedule, rng)
-        records.stage(records.edit(schedule, Insert(([0.0, 0.0],), ["g", "h"], [2, 4]), rng))
+        records.stage(records.edit(schedule, Insert(([0.0, 0.0],), ["g", "h"], [2, 4]), Randomness.of(rng)))
         records.commit()
         place = {one: p for p in range(5) for one in records.ids_at(p).tolist()}
         assert place["a"] == place["c"] == place["e"]
@@ -87,7 +88,7 @@ def test_a_subjects_records_share_their_key():
     schedule = Everyone(3, rate=0.5)
     records = MemoryRecords((np.zeros(3),), ids=[1, 2, 3], subjects=["x", "y", "x"])
     records.arrange(schedule, rng)
-    records.stage(records.edit(schedule, Insert(([0.0],), [4], ["y"]), rng))
+    records.stage(records.edit(schedule, Insert(([0.0],), [4], ["y"]), Randomness.of(rng)))
     records.commit()
     keys = dict(zip(records.ids_at(0).tolist(), records.keys_at(0).tolist(), strict=True))
     assert keys[1] == keys[3] != keys[2] == keys[4]
@@ -99,7 +100,7 @@ def test_a_replacement_moves_nobody():
         records = MemoryRecords((np.arange(5.0),))
         records.arrange(schedule, rng)
         before = _layout(records)
-        records.stage(records.edit(schedule, Replace(([9.0],), [2]), rng))
+        records.stage(records.edit(schedule, Replace(([9.0],), [2]), Randomness.of(rng)))
         records.commit()
         assert _layout(records) == before
 

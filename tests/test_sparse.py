@@ -35,6 +35,7 @@ from expunge import (
 from expunge.checks import check_exact
 from expunge.errors import BadRecords
 from expunge.losses import Logistic
+from expunge.randomness import Randomness
 from expunge.rows import Path
 from expunge.shelves import Shelves
 from expunge.sparse_shelf import SparseShelf
@@ -350,7 +351,7 @@ def test_an_interruption_at_any_line_can_be_undone_or_made_good(request_, way):
         learn(learner, records, rng)
         records.locate([3])
         before = content(records)
-        records.stage(records.edit(learner.schedule, request_, np.random.default_rng(12)))
+        records.stage(records.edit(learner.schedule, request_, Randomness.of(np.random.default_rng(12))))
         done = interrupted(records._patches.finish, number)
         if way == "rollback":
             records.rollback()

@@ -25,6 +25,7 @@ from expunge import (
     verify,
 )
 from expunge import regions as regions_module
+from expunge.randomness import Randomness
 from expunge.regions import Regions, blank, resized
 from expunge.sparse_shelf import SparseShelf
 from toys import check_regions, interrupted, toy
@@ -64,7 +65,7 @@ def started(schedule, kind, number=0, seed=0):
 
 
 def serve(records, schedule, request, rng):
-    records.stage(records.edit(schedule, request, rng))
+    records.stage(records.edit(schedule, request, Randomness.of(rng)))
     records.commit()
 
 
@@ -228,7 +229,7 @@ def test_an_interruption_at_any_line_is_survived(request_, schedule, kind):
             records, _ = started(schedule, kind, 24)
             records.locate([3])
             before = content(records)
-            edit = records.edit(schedule, request_, np.random.default_rng(1))
+            edit = records.edit(schedule, request_, Randomness.of(np.random.default_rng(1)))
             done = interrupted(partial(records.stage, edit), number)
             if records.staged is None:
                 records.stage(edit)

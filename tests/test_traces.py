@@ -12,6 +12,7 @@ from scipy import sparse, stats
 
 from expunge import Delete, Insert, LogisticRegression, MemoryRecords, Scattered
 from expunge import regions as regions_module
+from expunge.randomness import Randomness
 from expunge.regions import Regions
 from expunge.schedules import Assignment
 from expunge.shelves import Shelves
@@ -34,7 +35,7 @@ def after_a_deletion(kind, seed, number=800):
     records.settle(True)
     victim = int(rng.integers(number))
     place = records.locate([victim]).places.item(0)
-    records.stage(records.edit(SCHEDULE, Delete([victim]), rng))
+    records.stage(records.edit(SCHEDULE, Delete([victim]), Randomness.of(rng)))
     records.commit()
     return records, place
 
@@ -121,7 +122,7 @@ def test_after_any_history_all_sizes_are_those_of_a_fresh_layout(kind):
         grow = turn % 3 == 0 or len(ids) < 100
         new = 1000 * turn + 10_000 + np.arange(20)
         request = Insert((table(rng, 20, kind), np.ones(20)), new) if grow else Delete(rng.choice(ids, 25, False))
-        records.stage(records.edit(SCHEDULE, request, rng))
+        records.stage(records.edit(SCHEDULE, request, Randomness.of(rng)))
         records.rollback() if turn % 5 == 0 else records.commit()
         for (shelf, filled), (like, _) in zip(
             parts(records.shelves), parts(laid_out_again(records.shelves)), strict=True
@@ -196,9 +197,9 @@ def test_a_pickle_is_to_the_byte_that_of_records_that_were_never_changed(kind, n
     records = MemoryRecords((table(rng, 600, kind), np.ones(600)), ids)
     records.arrange(SCHEDULE, rng)
     records.settle(True)
-    records.stage(records.edit(SCHEDULE, Delete(ids[-1:]), rng))
+    records.stage(records.edit(SCHEDULE, Delete(ids[-1:]), Randomness.of(rng)))
     records.commit()
-    records.stage(records.edit(SCHEDULE, Delete(ids[:200]), rng))
+    records.stage(records.edit(SCHEDULE, Delete(ids[:200]), Randomness.of(rng)))
     records.commit()
     fresh = by_the_same_places(records)
     fresh._keyed, fresh._ordered = records._keyed, records._ordered

@@ -5,6 +5,7 @@ import pytest
 
 from expunge import Delete, Everyone, Identity, Insert, Scattered, learn, unlearn, verify
 from expunge.edits import Edit
+from expunge.randomness import Randomness
 from toys import people, toy
 
 
@@ -26,7 +27,7 @@ def test_a_flipped_bit_is_named_by_array_row_column_and_bit(table, bit):
 def test_a_record_smuggled_in_is_named():
     learner, records, transcript = _learned()
     request = Insert((np.ones((1, 2)),), [77])
-    records.stage(records.edit(learner.schedule, request, np.random.default_rng(1)))
+    records.stage(records.edit(learner.schedule, request, Randomness.of(np.random.default_rng(1))))
     records.commit()
     report = verify(learner, records, transcript)
     assert any("record 77 was smuggled in" in problem for problem in report.problems)
@@ -35,7 +36,7 @@ def test_a_record_smuggled_in_is_named():
 def test_a_record_smuggled_out_is_named_by_its_place():
     learner, records, transcript = _learned()
     place = records.locate([5]).places.item()
-    records.stage(records.edit(learner.schedule, Delete([5]), np.random.default_rng(2)))
+    records.stage(records.edit(learner.schedule, Delete([5]), Randomness.of(np.random.default_rng(2))))
     records.commit()
     report = verify(learner, records, transcript)
     assert any(f"place {place}" in problem and "taken out or altered" in problem for problem in report.problems)
@@ -99,4 +100,4 @@ def test_verify_changes_nothing_and_works_after_a_long_history():
     for one in range(11):
         unlearn(learner, records, transcript, [one], rng=rng)
         assert verify(learner, records, transcript)
-    assert isinstance(records.edit(learner.schedule, Delete([11]), rng), Edit)
+    assert isinstance(records.edit(learner.schedule, Delete([11]), Randomness.of(rng)), Edit)

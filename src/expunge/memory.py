@@ -15,7 +15,7 @@ from expunge.errors import BadRecords, DuplicateId, UnknownId
 from expunge.index import HashIndex, hash_one, hashes
 from expunge.intake import as_columns, as_ids, check_distinct, check_number, match_columns, once
 from expunge.patches import Patches
-from expunge.randomness import Randomness, layout_of
+from expunge.randomness import Randomness
 from expunge.records import (
     AT_ONCE,
     Delete,
@@ -343,7 +343,7 @@ class MemoryRecords:
 
     # --- requests ---
 
-    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator | Randomness) -> Edit:
+    def edit(self, schedule: Schedule, request: Request, randomness: Randomness) -> Edit:
         """Check a request and turn it into an edit."""
         match request:
             case Delete():
@@ -353,7 +353,7 @@ class MemoryRecords:
                 check_named(request)
                 return self._replacement(request)
             case Insert():
-                return self._insertion(schedule, request, rng)
+                return self._insertion(schedule, request, randomness)
 
     def _leaving(self, request: Delete) -> Located:
         """Return where the records to delete lie."""
@@ -402,7 +402,7 @@ class MemoryRecords:
         check_distinct(wanted, "name each record once")
         return self._locate(wanted)
 
-    def _insertion(self, schedule: Schedule, request: Insert, rng: np.random.Generator | Randomness) -> Edit:
+    def _insertion(self, schedule: Schedule, request: Insert, randomness: Randomness) -> Edit:
         rows = match_columns(request.columns, self.model[: self.width])
         number = rows_in(rows[0])
         ids = self._new_ids(request.ids, number)
@@ -417,7 +417,7 @@ class MemoryRecords:
             homes, keys = self._homes(names)
             labels.append(subjects)
         entering = Entering(self.count, number, self.shelves.lengths, numbers, homes, keys)
-        edit = schedule.insert(entering, layout_of(rng))
+        edit = schedule.insert(entering, randomness.layout)
         if edit.keys is not None:
             labels.append(edit.keys)
         return replace(edit, entering=(*rows, *labels))

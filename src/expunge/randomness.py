@@ -46,12 +46,13 @@ class SecretStream:
     True
     """
 
+    __slots__ = ("_at", "_block", "_blocks", "_key", "_label", "_words")
+
     def __init__(self, key: bytes | bytearray, label: bytes) -> None:
-        self._key = bytearray(key)
+        self._key = key if isinstance(key, bytearray) else bytearray(key)  # who wipes the key wipes the stream
         self._label = label
-        self._blocks = 0
+        self._blocks = self._at = 0
         self._block = b""
-        self._at = 0
         self._words = _FIRST_WORDS
 
     @overload
@@ -124,7 +125,7 @@ class SecretStream:
     def wipe(self) -> None:
         """Forget the key and what was drawn ahead."""
         _overwrite(self._key)
-        self._block, self._at = b"", 0
+        self._block = b""
 
 
 class Randomness:
@@ -136,6 +137,8 @@ class Randomness:
     >>> Randomness(bytes(32)).noise.random() == again.noise.random() != again.coins.random()
     True
     """
+
+    __slots__ = ("_key", "_streams")
 
     def __init__(self, key: bytes | bytearray) -> None:
         if len(key) != KEY_BYTES:
@@ -176,36 +179,33 @@ class Randomness:
     @property
     def plan(self) -> np.random.Generator:
         """For what a plan draws, such as the seeds of centres or a projection: it is kept."""
-        return self._generator("plan")
+        return self._streams.get("plan") or self._generator("plan")
 
     @property
     def layout(self) -> np.random.Generator:
         """For where records lie."""
-        return self._generator("layout")
+        return self._streams.get("layout") or self._generator("layout")
 
     @property
     def noise(self) -> SecretStream:
         """For noise on answers."""
-        return self._secret("noise")
+        return self._streams.get("noise") or self._secret("noise")
 
     @property
     def coins(self) -> SecretStream:
         """For what couplings toss."""
-        return self._secret("coins")
+        return self._streams.get("coins") or self._secret("coins")
 
     def _generator(self, label: str) -> np.random.Generator:
-        if label not in self._streams:
-            self._check()
-            bits = hashlib.shake_256(self._key + f"generator {label}".encode()).digest(32)
-            source: Any = _Bits(bits)  # NumPy takes any ISeedSequence, but types say otherwise
-            self._streams[label] = np.random.Generator(np.random.PCG64(source))
-        return self._streams[label]
+        self._check()
+        source: Any = _Bits(hashlib.shake_256(self._key + f"generator {label}".encode()).digest(32))
+        made = self._streams[label] = np.random.Generator(np.random.PCG64(source))  # takes it, whatever types say
+        return made
 
     def _secret(self, label: str) -> SecretStream:
-        if label not in self._streams:
-            self._check()
-            self._streams[label] = SecretStream(self._key, label.encode())
-        return self._streams[label]
+        self._check()
+        made = self._streams[label] = SecretStream(self._key, label.encode())
+        return made
 
     def _check(self) -> None:
         if not self._key:
@@ -213,24 +213,19 @@ class Randomness:
 
     def wipe(self) -> None:
         """Forget the key and the streams. (What Python has copied meanwhile cannot be reached, and is not kept.)"""
-        _overwrite(self._key)
         for stream in self._streams.values():
             if isinstance(stream, SecretStream):
                 stream.wipe()
             else:
                 stream.bit_generator.state = _BLANK
         self._streams.clear()
+        _overwrite(self._key)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *what: object) -> None:
         self.wipe()
-
-
-def layout_of(rng: np.random.Generator | Randomness) -> np.random.Generator:
-    """Return what draws where records lie: that of some randomness, or a generator itself."""
-    return rng.layout if isinstance(rng, Randomness) else rng
 
 
 _BLANK = {"bit_generator": "PCG64", "state": {"state": 0, "inc": 1}, "has_uint32": 0, "uinteger": 0}

@@ -216,8 +216,11 @@ class Records(Contributors, Protocol):
     def settle(self, learned: bool) -> None:
         """Keep the layout, or, if learning failed, forget it: the records are as before `arrange`."""
 
-    def edit(self, schedule: Schedule, request: Request, rng: np.random.Generator | Randomness) -> Edit:
-        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served."""
+    def edit(self, schedule: Schedule, request: Request, randomness: Randomness) -> Edit:
+        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served.
+
+        Where records that enter lie is drawn from ``randomness.layout``.
+        """
 
     def locate(self, ids: AnyArray) -> Located:
         """Return where records lie; raise `UnknownId` for those that are not there."""
