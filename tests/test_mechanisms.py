@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import BadPlan
-from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, draw_noise, lowbit, matrices
+from expunge.mechanisms import BinaryTree, Identity, SquareRoot, TreeNodes, draw_noise, longest_pull, lowbit, matrices
 
 PREFIX = [BinaryTree(), BinaryTree("anytime"), BinaryTree((1.0, 2.5)), SquareRoot()]
 ALL = [*PREFIX, Identity()]
@@ -86,10 +86,10 @@ def test_noise_has_the_covariance_of_the_mechanism():
     rng = np.random.default_rng(1)
     for mechanism in (BinaryTree("anytime"), SquareRoot()):
         b, _ = matrices(mechanism, 6)
-        draws = np.stack([draw_noise(mechanism, 6, 1, 2.0, rng)[:, 0] for _ in range(40_000)])
+        draws = np.stack([draw_noise(mechanism, 6, 1, 2.0, 2.0**-30, rng)[:, 0] for _ in range(40_000)])
         wanted = 4.0 * (b * mechanism.scales(6) ** 2) @ b.T
         np.testing.assert_allclose(draws.T @ draws / 40_000, wanted, atol=0.05 * wanted.max())
-    assert not draw_noise(SquareRoot(), 6, 2, 0.0, rng).any()
+    assert not draw_noise(SquareRoot(), 6, 2, 0.0, 2.0**-30, rng).any()
 
 
 def test_append_and_prefix_sum_give_what_the_engines_answers_are():
@@ -107,7 +107,7 @@ def test_append_and_prefix_sum_give_what_the_engines_answers_are():
 
 def test_a_tree_of_many_steps_needs_no_matrix():
     steps = 2**18
-    noise = draw_noise(BinaryTree(), steps, 1, 1.0, np.random.default_rng(3))
+    noise = draw_noise(BinaryTree(), steps, 1, 1.0, 2.0**-30, np.random.default_rng(3))
     assert noise.shape == (steps, 1)
     assert len(BinaryTree().path(0, steps)) == 19
 
@@ -132,3 +132,12 @@ def test_the_tables_of_the_square_root_are_products_with_its_matrices(horizon):
     wanted = np.linalg.inv(b).T @ c[:, steps]
     np.testing.assert_allclose(SquareRoot().pulls(steps, horizon)[:, ::-1], wanted.T, atol=1e-12)
     np.testing.assert_allclose(SquareRoot().overlaps(steps, others, horizon), c[:, steps].T @ c[:, others], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [SquareRoot(), BinaryTree(), BinaryTree("anytime"), BinaryTree((0.3, 2.0))], ids=str
+)
+def test_no_pull_is_longer_than_the_bound(mechanism):
+    for steps in (1, 2, 3, 17, 128, 700):
+        longest = max(np.abs(mechanism.pull(step, steps)).sum() for step in range(steps))
+        assert longest <= longest_pull(mechanism, steps)

@@ -383,7 +383,7 @@ def _setting(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates,
         schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count),
-        randomness.coins, randomness.noise,
+        randomness,
     )  # fmt: skip
     return setting, after
 

@@ -83,12 +83,12 @@ class Learner:
     def total(self, records: Contributors, step: int, path: Path) -> Total:
         """Sum what the records contribute to a step, as it is kept."""
         total = records.total(self.schedule.place(step), step, path, self.query, self.share)
-        return total._replace(sum=self.grid.kept(total.sum))
+        return Total(self.grid.kept(total.sum), total.evaluations, total.above)
 
     def before(self, records: Contributors, step: int, path: Path) -> Total:
         """Sum what the records contributed to a step without the edit that is staged, as it would be kept."""
         total = records.before(self.schedule.place(step), step, path, self.query, self.share)
-        return total._replace(sum=self.grid.kept(total.sum))
+        return Total(self.grid.kept(total.sum), total.evaluations, total.above)
 
     def rounding_error(self, count: int) -> float:
         """Return by how much, at most, arithmetic changes the law of what is stored at a request (total variation)."""

@@ -98,6 +98,14 @@ class Mechanism(Protocol):
         """
 
 
+def longest_pull(mechanism: Mechanism, steps: int) -> float:
+    """Return a bound on the sum of |pull| of any step: a node on each height of a tree counts twice.
+
+    (Of the square root it grows by 0.44 with each doubling of the steps.)
+    """
+    return 2.0 * steps.bit_length() / mechanism.smallest_scale**2
+
+
 def draw_noise(mechanism: Mechanism, steps: int, size: int, sigma: float, unit: float, draws: Draws) -> Array:
     """Draw the noise N of a whole run, on the grid of ``unit``."""
     xi = draws.standard_normal((steps, size))

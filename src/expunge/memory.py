@@ -285,8 +285,7 @@ class MemoryRecords:
 
     def _position(self, wanted: AnyArray) -> int:
         for position in self.index.find(hash_one(wanted)):
-            place, slot = np.array([position >> 32]), np.array([position & 0xFFFFFFFF])
-            if self.shelves.columns[self.width].gather(place, slot)[0] == wanted[0]:
+            if self.shelves.columns[self.width].single(position >> 32, position & 0xFFFFFFFF)[0] == wanted[0]:
                 return position
         return -1
 
@@ -588,8 +587,10 @@ class MemoryRecords:
             self._patches = None
 
     def _settle(self, places: Ints) -> None:
-        with suppress(MemoryError):  # it takes room, for a while; then it is done after a later request
+        try:
             self.shelves.settle(places)
+        except MemoryError:  # it takes room, for a while; then it is done after a later request
+            return
 
 
 def _unknown_ids(ids: AnyArray) -> UnknownId:

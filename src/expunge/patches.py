@@ -17,6 +17,11 @@ from expunge.types import Batch, Ints
 class Patches:
     """A staged edit, and what is needed to undo it."""
 
+    before: Ints
+    """How many rows each place has."""
+    after: Ints
+    """How many it will have."""
+
     def __init__(self, shelves: Shelves, edit: Edit, count_after: int) -> None:
         self.count_after = count_after
         self.shelves = shelves
@@ -28,19 +33,16 @@ class Patches:
         """What the shelves keep of each place, to do the edit again or undo it."""
         if edit.within_a_place:
             self.places = edit.leave_places
-            self.leave_rows: Batch = shelves.gather(edit.leave_places, edit.leave_slots)
+            place = self.places.item(0)
+            self.leave_rows: Batch = shelves.single(place, edit.leave_slots.item(0))
             if len(edit.put_slots):
-                self.put_rows = shelves.gather(edit.moved_places, edit.moved_slots)
-            self.groups = {self.places.item(0): ((), self.leave_rows)}
+                self.put_rows = shelves.single(place, edit.moved_slots.item(0))
+            self.groups = {place: ((), self.leave_rows)}
         else:
             self.places = np.unique(np.concatenate([edit.put_places, edit.leave_places, edit.drop_places]))
             self.leave_rows = shelves.gather(edit.leave_places, edit.leave_slots)
             self.put_rows = self._sources()
             self.groups = self._grouped()
-        self.before: Ints = np.zeros_like(self.places)
-        """How many rows each place has."""
-        self.after: Ints = self.before
-        """How many it will have."""
 
     def make_room(self) -> None:
         """Add the places that the edit needs, and room for the rows that come."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from expunge.coupling import KEPT, Decision, keep_or_jump, replay_probability
 from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise
-from expunge.grid import dithered
+from expunge.grid import LOST, dithered
 from expunge.independent import adaptive, allowances, row_by_row
 from expunge.mechanisms import TABLE_LIMIT, Mechanism, SquareRoot
 from expunge.records import Total, Totals
@@ -87,11 +87,10 @@ class _Coins:
         if not setting.mechanism.prefix:
             return float((setting.answers[step] - setting.grid.met(setting.sums[step])) @ shift)
         pull = setting.mechanism.pull(step, setting.horizon)
-        if setting.cancels(pull, shift):
+        running = (setting.grid.met(setting.sums[: setting.horizon]) @ shift).cumsum()
+        if setting.lost(shift, running) > LOST:
             return float(pull @ (setting.noise(setting.horizon) @ shift))
-        along = setting.answers[: setting.horizon] @ shift
-        along -= (setting.grid.met(setting.sums[: setting.horizon]) @ shift).cumsum()
-        return float(pull @ along)
+        return float(pull @ (setting.answers[: setting.horizon] @ shift - running))
 
     def _group(self, sight: _Tabled | _Whitened) -> _Group:
         """Return the group of the next touched step."""

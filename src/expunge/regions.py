@@ -215,8 +215,13 @@ class Regions:
         """Return the buffers in which a place lies, and where it begins."""
         asked, buffers, start = self._found
         if asked != place:
-            room = self.rooms.item(place)
-            buffers, start = self.pools[room].at(self.cells.item(place)) if room else (self._nowhere(), 0)
+            room, start = self.rooms.item(place), 0
+            if room:
+                pool = self.pools[room]
+                page, before = pool.spot(self.cells.item(place))
+                buffers, start = pool.pages[page], before * room
+            else:
+                buffers = self._nowhere()
             self._found = place, buffers, start
         return buffers, start
 

@@ -103,8 +103,8 @@ def mix(x: Keys) -> Keys:
 def mix_one(x: int) -> int:
     """Scramble one 64-bit number, as `mix` does."""
     for _ in range(2):
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
         x = x ^ (x >> 31)
     return x
 

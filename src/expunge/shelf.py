@@ -80,9 +80,16 @@ class Shelf(Regions):
             return buffers[0][start : start + length]
         return buffers[0][start : start + length * self.width].reshape(length, *self.tail)
 
+    def single(self, place: int, slot: int) -> AnyArray:
+        """Return a copy of one row."""
+        row = self._row(place, slot).copy()
+        return row if self.flat else row.reshape(1, *self.tail)
+
     def _row(self, place: int, slot: int) -> AnyArray:
         """Return the numbers of one row, as a view."""
-        buffers, start = self.at(place)
+        asked, buffers, start = self._found
+        if asked != place:
+            buffers, start = self.at(place)
         start += slot * self.width
         return buffers[0][start : start + self.width]
 
@@ -144,7 +151,7 @@ class Shelf(Regions):
     def gather(self, places: Ints, slots: Ints) -> AnyArray:
         """Return a copy of single rows."""
         if len(slots) == 1:
-            return self._row(places.item(0), slots.item(0)).copy().reshape(1, *self.tail)
+            return self.single(places.item(0), slots.item(0))
         rows = np.empty((len(slots), self.width), dtype=self.dtype)
         if self._are_few(len(slots)):
             for row, copy in zip(self._each(places, slots), rows, strict=True):

@@ -53,6 +53,10 @@ class Shelves:
         length = self.lengths.item(place)
         return tuple([shelf.block(place, length) for shelf in self.columns])
 
+    def single(self, place: int, slot: int) -> Batch:
+        """Return a copy of one row, in all columns."""
+        return tuple([shelf.single(place, slot) for shelf in self.columns])
+
     def gather(self, places: Ints, slots: Ints) -> Batch:
         """Return a copy of single rows, in all columns."""
         return tuple([shelf.gather(places, slots) for shelf in self.columns])

@@ -74,6 +74,10 @@ class SparseShelf(Regions):
         stop = start + ends.item(length)
         return csr(data[start:stop], indices[start:stop], ends, self.width)
 
+    def single(self, place: int, slot: int) -> Column:
+        """Return a copy of one row."""
+        return self.gather(np.array([place]), np.array([slot]))
+
     def gather(self, places: Ints, slots: Ints) -> Column:
         """Return a copy of single rows."""
         counts = self.counts.gather(places, slots)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from expunge.forward import Ask, NoiseSource, Reply
-from expunge.grid import LOST, NoiseGrid
-from expunge.mechanisms import Mechanism
+from expunge.grid import NoiseGrid
+from expunge.mechanisms import Mechanism, longest_pull
+from expunge.randomness import Randomness
 from expunge.records import Totals
 from expunge.rows import Path, Rows
 from expunge.types import Array, Draws
@@ -36,9 +37,17 @@ class Setting:
     """Where sums and noise meet. If sums are exact, a kept one can be changed by adding."""
     largest: float
     """No sum that answers are made of is larger, as long as contributions are within the bound."""
-    coins: Draws
-    draws: Draws
-    """Where new noise comes from."""
+    randomness: Randomness
+
+    @property
+    def coins(self) -> Draws:
+        """What is tossed."""
+        return self.randomness.coins
+
+    @property
+    def draws(self) -> Draws:
+        """Where new noise comes from."""
+        return self.randomness.noise
 
     def path_to(self, step: int) -> Path:
         """Return the stored iterates that step ``step`` could see."""
@@ -83,14 +92,14 @@ class Setting:
         """Return by how much a step's sum changes, as it meets the noise."""
         return np.asarray(self.grid.met(new) - self.grid.met(self.sums[step]))
 
-    def cancels(self, pull: Array, shift: Array) -> bool:
-        """Say whether answers are so much larger than the noise that it must be taken out before it is multiplied.
+    def lost(self, shift: Array, running: Array) -> float:
+        """Return how much a coin can be off that multiplies answers and sums by a shift before it subtracts them.
 
-        Else the digits that are lost change a decision with a probability of at most `LOST`.
-        (docs/guarantee.md#what-is-rounded)
+        ``running`` are the running sums of these products. (docs/guarantee.md#what-is-rounded)
         """
-        products = self.largest * math.sqrt(shift @ shift) / self.sigma**2
-        return float(np.abs(pull).sum()) * (self.horizon + 2 * len(shift)) * products * 2.0**-53 > LOST
+        products = 2.0 * len(shift) * self.largest * math.sqrt(shift @ shift)
+        sums = len(running) * float(np.abs(running).max())
+        return longest_pull(self.mechanism, self.horizon) * (products + sums) * 2.0**-53 / self.sigma**2
 
     def only_adds(self, step: int) -> bool:
         """Say whether, without noise, all that a change from this step on takes is to add to its sum."""

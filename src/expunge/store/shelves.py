@@ -46,6 +46,10 @@ class StoredColumn:
         """Return the first ``length`` rows of a place."""
         return self._shelves.joined(self._position, place, 0, length)
 
+    def single(self, place: int, slot: int) -> Column:
+        """Return one row."""
+        return self.gather(np.array([place]), np.array([slot]))
+
     def gather(self, places: Ints, slots: Ints) -> Column:
         """Return single rows."""
         return self._shelves.gather_of((self._position,), places, slots)[0]
@@ -101,6 +105,10 @@ class StoredShelves:
         """Return the columns of a place."""
         length = self.lengths.item(place)
         return tuple([column.block(place, length) for column in self.columns])
+
+    def single(self, place: int, slot: int) -> Batch:
+        """Return one row, in all columns."""
+        return self.gather(np.array([place]), np.array([slot]))
 
     def gather(self, places: Ints, slots: Ints) -> Batch:
         """Return single rows, in all columns."""
