@@ -8,7 +8,7 @@
 - ranking: twenty candidates that differ in one to three values, ranked by how well the digits of the state fit their
   having been there, after 40 kept deletions. How often the true one is first must be a matter of chance;
 - words: default parameters and 40,000 sparse rows; which words only the deleted record had. The AUC must be 0.5;
-- seeds: what `exactness/seeds.py` finds, if it has a function ``results``.
+- seeds: a small ``random_state`` is found by trying in memory, and is in no file (`exactness/seeds.py`).
 
 Each attack is also tried on an engine without a grid (`ungridded.py`), where it must succeed, and on the same engine
 with a grid, where it must not. About half an hour on two cores (extrapolated); with --quick four minutes. Writes
@@ -18,8 +18,6 @@ out/bits.json, with the commit it was made at.
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import multiprocessing
 import subprocess
@@ -38,6 +36,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from exactness import seeds
 from exactness.ranking import CANDIDATES, Make, rank
 from exactness.subjects import Seen, Served, Subject, bare, controls, planned, subjects
 from exactness.words import answers_of_engine, answers_without_grid, area, spread
@@ -219,14 +218,6 @@ def attack_words(name: str, runs: int, seed: int) -> Result:
 # --- all of them ---------------------------------------------------------------------------------------------
 
 
-def seed_results(quick: bool) -> list[Result]:
-    """Return what the attack on seeds found: rows with attack, name, control, says, wanted and good."""
-    if importlib.util.find_spec("exactness.seeds") is None:
-        return []
-    module = importlib.import_module("exactness.seeds")
-    return list(module.results(quick)) if hasattr(module, "results") else []
-
-
 ATTACKS: dict[str, Callable[[str, int, int], Result]] = {
     "digits": attack_digits,
     "ranking": attack_ranking,
@@ -281,7 +272,7 @@ def main() -> int:
     judge_digits([result for result in results if result["attack"] == "digits"])
     results.sort(key=lambda result: result["seed"])
     if options.only in "seeds":
-        results += seed_results(options.quick)
+        results += seeds.results(options.quick)
     OUT.mkdir(exist_ok=True)
     out = OUT / "bits.json"
     out.write_text(json.dumps([{**result, "commit": commit} for result in results], indent=1))

@@ -7,13 +7,18 @@ guess the noise agrees too, and answers less noise less the sums of today are wh
 
 from __future__ import annotations
 
+import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+import expunge
+from expunge.errors import BadPlan, NoiseWarning
 from expunge.types import AnyArray, Array
+
+SEED, GONE = 7, np.array([41])
 
 
 def recovered_seed(model: Any, gone: AnyArray, guesses: Iterable[int]) -> int | None:
@@ -53,3 +58,50 @@ def _fits(model: Any, other: Any, gone: AnyArray) -> bool:
         np.isin(model._records.ids_at(place), other._records.ids_at(place)).all()
         for place in range(len(model._records.shelves.lengths))
     )
+
+
+def _small_models() -> dict[str, Callable[..., Any]]:
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-0.5, 0.5, size=(60, 4)), np.arange(60) % 2
+
+    def logistic(**given: Any) -> Any:
+        return expunge.LogisticRegression(rho=0.3, steps=8, **given).fit(X, y)
+
+    return {
+        "k-means": lambda **given: expunge.KMeans(2, radius=1.5, rho=0.3, n_rounds=2, **given).fit(X),
+        "logistic, projected": lambda **given: logistic(n_components=3, **given),
+        "logistic": logistic,
+    }
+
+
+def results(quick: bool) -> list[dict[str, Any]]:
+    """Attack models in memory that were trained with a small number, and files, which cannot have one."""
+    guesses, found = range(20 if quick else 200), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        for name, fitted in _small_models().items():
+            seeded = fitted(random_state=SEED)
+            seeded.set_params(random_state=None).unlearn(GONE)
+            right = recovered_seed(seeded, GONE, guesses) == SEED
+            says = "the number is found by trying" if right else "the number is not found"
+            found.append(_row(f"{name}, in memory, random_state={SEED}", True, says, right))
+            found.append(_row(f"{name}, in a file", False, *_attack_file(fitted, seeded, guesses)))
+    return found
+
+
+def _attack_file(fitted: Callable[..., Any], seeded: Any, guesses: range) -> tuple[str, bool]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            seeded.save(f"{folder}/seeded")
+            return "a model with a seed was saved", False
+        except BadPlan:
+            fitted().save(f"{folder}/model")
+        with expunge.open(f"{folder}/model") as model:
+            model.unlearn(GONE)
+            right = recovered_seed(model, GONE, guesses) is not None
+    return f"with a seed: refused; without: {'found' if right else 'none'} of {len(guesses)} numbers fits", not right
+
+
+def _row(name: str, control: bool, says: str, good: bool) -> dict[str, Any]:
+    wanted = "found" if control else "not found"
+    return {"attack": "seeds", "name": name, "control": control, "says": says, "wanted": wanted, "good": good}
