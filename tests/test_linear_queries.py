@@ -15,6 +15,7 @@ from expunge.extents import Extent
 from expunge.keeper import Keeper
 from expunge.losses import Logistic, Multinomial
 from expunge.queries import ClusterMoments, GridGradient
+from expunge.randomness import Randomness
 from expunge.rows import Path
 from expunge.rules import Lloyd
 from expunge.schedules import joins, joins_each
@@ -232,7 +233,7 @@ def test_a_query_that_exceeds_its_bound_on_a_new_path_does_not_stop_requests():
     with pytest.warns(ClippedWarning):
         records, transcript, coins = learned(learner, (points(np.random.default_rng(15)),))
     keeper = Keeper(learner, records, transcript, counts=False)
-    outcomes = [keeper.serve(Delete([number]), coins, lambda: None) for number in range(30)]
+    outcomes = [keeper.serve(Delete([number]), Randomness.of(coins), lambda: None) for number in range(30)]
     assert any(not outcome.kept and outcome.above_bound for outcome in outcomes)
     assert keeper.count == N - 30
     assert keeper.verify(lambda: None, 0.0).ok

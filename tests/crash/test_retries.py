@@ -54,7 +54,7 @@ def test_after_deaths_the_state_has_the_law_of_a_fresh_fit(case):
     assert report.passed, report
 
 
-@pytest.mark.parametrize(("name", "runs"), list(zip(CONTROLS, (400, 100, 700), strict=True)))
+@pytest.mark.parametrize(("name", "runs"), list(zip(CONTROLS, (400, 100, 1_100), strict=True)))
 def test_the_mistake_is_caught(name, runs):
     report = check_control(name, runs)
     assert report.p_value < 1e-6, report

@@ -27,6 +27,7 @@ from expunge.least_squares import RidgePlan
 from expunge.mechanisms import Identity
 from expunge.planning import Plan, check_positive, check_rho
 from expunge.progress import progress_bars
+from expunge.regions import PAGE
 from expunge.schedules import Everyone
 
 KNOWN = (HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge)
@@ -235,6 +236,10 @@ def transcript_bytes(plan: Any, features: int, records: int) -> int:
     return 8 * size.steps * plan.epochs * plan.parameters * (tables + 1)
 
 
+PLACE_BYTES = 56
+"""How much a place takes up in each column, beside its records: half a boundary, and where it lies."""
+
+
 def _row_bytes(plan: Any, features: int, bits: int) -> int:
     """Return the size of a record: its features, its target if it has one, and a number as id."""
     if isinstance(plan, Plan) and plan.projected:
@@ -243,8 +248,13 @@ def _row_bytes(plan: Any, features: int, bits: int) -> int:
 
 
 def _memory_bytes(plan: Any, features: int, records: int) -> int:
-    index = 16 * 2 ** (2 * records).bit_length()
-    return records * _row_bytes(plan, features, 64) + index
+    index, rows = 16 * 2 ** (2 * records).bit_length(), records * _row_bytes(plan, features, 64)
+    everyone = not isinstance(plan, Plan) or plan.schedule == "everyone"
+    if everyone:
+        return rows + index
+    places, columns = size_of(plan, records).steps, 3
+    to_spare = places * columns * PLACE_BYTES + min(rows // 4, columns * PAGE // 2)  # the last pages are half empty
+    return rows + index + to_spare
 
 
 def _file_bytes(plan: Any, kind: Kind, bits: int) -> int:
