@@ -8,7 +8,7 @@ BROWSER := .venv-browser
 FEDERATED := .venv-federated
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-all test-browser test-federated lint types format clean bench
+.PHONY: help demo docs test test-all test-long test-browser test-federated lint types format clean bench
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,8 +41,11 @@ lint: $(STAMP)  ## Check style, formatting and the direction of imports
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
-test: lint types  ## Set everything up and run all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+test: lint types  ## Set everything up and run all tests but the long ones and those of heavy extras
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not long"
+
+test-long: $(STAMP)  ## Run the long tests: exactness of every kind of learner, all negative controls, processes that are killed
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m long
 
 test-browser: $(BROWSER)/.installed  ## Look at the audit report in a real browser (needs Chromium)
 	$(BROWSER)/bin/python -m pytest tests/browser -q
@@ -51,7 +54,7 @@ test-federated: $(FEDERATED)/.installed  ## Run clients and a server in Flower's
 	$(FEDERATED)/bin/python -m mypy --follow-imports=silent -p digits -p expunge.federated
 	$(FEDERATED)/bin/python -m pytest tests/federated -q
 
-test-all: test test-browser test-federated  ## Run all tests, those that need heavy extras too, each in an environment of its own
+test-all: test test-long test-browser test-federated  ## Run all tests, those that need heavy extras too, each in an environment of its own
 
 docs: $(STAMP)  ## Write the documentation of commands anew, from what they say themselves
 	$(BIN)/python -m expunge.cli.reference > docs/commands.md

@@ -15,6 +15,7 @@ from expunge import (
     Everyone,
     Identity,
     Insert,
+    PerRecord,
     Replace,
     Scattered,
     Shuffled,
@@ -25,7 +26,7 @@ from expunge import (
 )
 from expunge.accounting import least_rho, noise_for, rounding_error, worst_case_rho
 from expunge.engine import change
-from expunge.errors import BadPlan
+from expunge.errors import BadContribution, BadPlan
 from expunge.grid import FINENESS, NoiseGrid, dithered, rounded
 from expunge.mechanisms import draw_noise
 from expunge.randomness import Randomness
@@ -173,6 +174,24 @@ def test_sums_too_large_beside_the_noise_are_refused_before_anything_is_done():
     with pytest.raises(BadPlan, match="Take a smaller rho, or rho=1"):
         change(learner, records, transcript, Insert((np.ones((400, 2)),)), np.random.default_rng(0))
     assert unlearn(learner, records, transcript, [3], rng=np.random.default_rng(0)).removed == 1
+
+
+def test_noise_too_uneven_for_one_grid_is_refused():
+    learn(toy(Scattered(8), BinaryTree((1.0, 2.0**20))), people(9), np.random.default_rng(0))
+    with pytest.raises(BadPlan, match="too uneven for one grid"):
+        learn(toy(Scattered(8), BinaryTree((1.0, 2.0**26))), people(9), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("sigma", [1e-165, 1e155])
+def test_noise_whose_squares_overflow_or_vanish_is_refused(sigma):
+    with pytest.raises(BadPlan, match="overflow or vanish"):
+        toy(sigma=sigma)
+
+
+def test_contributions_so_large_that_sums_leave_the_grid_are_refused():
+    query = PerRecord(lambda step, path, x: np.full(2, -1.5 * 2.0**27), size=2, bound=1.0)
+    with pytest.raises(BadContribution, match=r"far above query\.bound=1"):
+        learn(toy(Scattered(1), sigma=1.0, query=query), people(1), np.random.default_rng(0))
 
 
 def test_rho_cannot_be_so_small_that_rounding_counts_for_more_than_a_record():

@@ -18,7 +18,7 @@ from expunge.queries import ClusterMoments, GridGradient
 from expunge.randomness import Randomness
 from expunge.rows import Path
 from expunge.rules import Lloyd
-from expunge.schedules import joins, joins_each
+from expunge.schedules import Scattered, joins, joins_each
 
 N = 40
 
@@ -218,6 +218,36 @@ def test_contributions_longer_than_their_norms_count_with_these():
         records, transcript, coins = learned(learner, columns)
     assert np.linalg.norm(transcript.sums[:], axis=1).max() <= 0.1 * np.linalg.norm(columns[0], axis=1).sum()
     change(learner, records, transcript, Delete([3]), coins).commit()
+    assert verify(learner, records, transcript).ok
+
+
+@dataclass(frozen=True)
+class LoudTotal(PerRecord):
+    """A query with a total of its own, whose contributions are above their bound."""
+
+    def total(self, step, path, batch):
+        each = self.contributions(step, path, batch)
+        return each.sum(axis=0), len(each)
+
+
+def test_a_total_of_ones_own_is_not_taken_where_contributions_must_be_shortened():
+    query = LoudTotal(lambda step, path, x: 5.0 * x / np.linalg.norm(x), size=2, bound=1.0)
+    learner = Learner(Scattered(1, epochs=3), query, GradientDescent(np.zeros(2), 0.01), Identity(), 1.0, "adaptive")
+    with pytest.warns(ClippedWarning):
+        records, transcript, coins = learned(learner, (points(np.random.default_rng(15), 3),))
+    assert np.linalg.norm(transcript.sums[:], axis=1).max() <= 3.0 + 1e-6
+    change(learner, records, transcript, Delete([1]), coins).commit()
+    assert verify(learner, records, transcript).ok
+
+
+def test_what_is_shortened_does_not_depend_on_the_others_in_the_batch():
+    """One that is longer than the bound by less than the tolerance stays as it is, whoever else is there."""
+    lengths = np.array([[1.0 + 3 * 2.0**-44], [5.0], [0.1]])
+    query = PerRecord(lambda step, path, x: x, size=1, bound=1.0)
+    learner = Learner(Everyone(1, bits=45), query, GradientDescent(np.zeros(1), 0.01), Identity(), 2.0, "adaptive")
+    with pytest.warns(ClippedWarning):
+        records, transcript, coins = learned(learner, (lengths,))
+    change(learner, records, transcript, Delete([1]), coins).commit()
     assert verify(learner, records, transcript).ok
 
 

@@ -81,7 +81,26 @@ def test_the_most_extreme_bits_give_finite_numbers(monkeypatch):
         assert one.random() == uniform == one.random((2, 3))[1, 2]
         assert one.standard_exponential() == one.standard_exponential(3)[1] == -math.log1p(-uniform)
         assert one.standard_normal() == one.standard_normal(3)[1]
-        assert abs(one.standard_normal()) < 8.3
+        assert abs(one.standard_normal()) < 12
+
+
+def test_normal_numbers_are_dense_far_out(monkeypatch):
+    """Quantiles of 52 digits lie seven units of the noise's grid apart at 6.5 standard deviations."""
+    few = 2**11 + np.zeros(2_000, dtype=np.uint64)  # all have the same first digits, far out
+
+    class Far(SecretStream):
+        asked = 0
+
+        def _array(self, size):
+            self.asked += 1
+            return few << np.uint64(12) if self.asked == 1 else super()._array(size)
+
+    drawn = Far(ZERO, b"test").standard_normal(2_000)
+    assert -7.3 < drawn.min() < drawn.max() < -6.5
+    assert len(np.unique(drawn)) == 2_000
+    edges = stats.norm.ppf(np.array([2**11, 2**11 + 1]) * 2.0**-53)
+    assert edges[0] < drawn.min() < drawn.max() < edges[1]
+    assert stats.kstest((stats.norm.cdf(drawn) * 2.0**53) - 2**11, "uniform").pvalue > LEVEL
 
 
 def test_the_same_key_gives_the_same_numbers_and_another_others():

@@ -18,7 +18,7 @@ import numpy as np
 from expunge.edits import Edit
 from expunge.errors import BadContribution, BadPlan, BadRecords, ClippedWarning, warn_caller
 from expunge.forward import Ask, GivenNoise, NoiseSource, NoNoise, Reply, SameNoise, Staged, forward
-from expunge.grid import CAPACITY, dithered
+from expunge.grid import dithered
 from expunge.learner import Learner, Transcript
 from expunge.mechanisms import draw_noise
 from expunge.randomness import Randomness
@@ -182,16 +182,24 @@ def _check_capacity(learner: Learner, count: int) -> None:
             f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
             "Use Everyone with fewer bits."
         )
-    if learner.sigma > 0.0 and learner.largest(count) >= CAPACITY * learner.grid.unit:
+    if learner.sigma > 0.0 and learner.largest(count) >= learner.capacity:
         raise BadPlan(
             f"{count} records with bound {learner.query.bound:g}: their sums are too large beside noise of "
             f"{learner.sigma:g} to be added without error. Take a smaller rho, or rho=1, which means no noise."
         )
+    steps = learner.schedule.steps(count)
+    if learner.sigma > 0.0 and not learner.holds_noise(steps):
+        raise BadPlan(
+            f"mechanism: the noise of {steps} steps is too uneven for one grid; give scales that differ less."
+        )
 
 
 def _check_reach(learner: Learner, staged: Staged) -> None:
-    """Refuse answers that the grid cannot hold: contributions were far above their bound."""
-    if learner.sigma > 0.0 and np.abs(staged.answers).max(initial=0.0) >= 2.0 * CAPACITY * learner.grid.unit:
+    """Refuse sums that the grid cannot hold: contributions were far above their bound."""
+    if learner.sigma == 0.0:
+        return
+    largest = max(float(np.abs(table).max(initial=0.0)) for table in (staged.sums, staged.answers))
+    if largest >= 2.0 * learner.capacity:
         raise BadContribution(
             f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large beside the "
             "noise. Declare a larger bound, and take the noise that goes with it."
@@ -359,6 +367,7 @@ def advance(
     path, tally, edit = transcript.path, _Tally(), Edit()
     asking = forward(learner.rule, False, learner.grid, path, made + 1, size, np.zeros(0), noise)
     staged = _serve(asking, learner, records, tally)
+    _check_reach(learner, staged)
     records.stage(edit)
     outcome = Outcome(0, 0, None, tally.evaluations, tally.above, time.perf_counter() - began, 0.0)
     return Change(records, transcript, edit, made + 1, {}, staged, outcome)

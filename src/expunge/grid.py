@@ -13,8 +13,8 @@ FINENESS = 24
 """Answers lie on a grid so many binary digits below the noise. It is a constant of the file format."""
 LOST = 5e-10
 """How much the digits that a coin's arithmetic loses may change the probability of what it says."""
-CAPACITY = 2.0**51
-"""So many units of the grid are the most that sums may reach: then nothing that they meet is ever rounded."""
+CAPACITY = 2.0**50
+"""So many units of the grid are the most that sums may reach, and noise: then nothing is rounded where they meet."""
 
 
 def grid_unit(largest: float, bits: int) -> float:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from expunge.accounting import rounding_error
+from expunge.accounting import FOREVER, rounding_error
 from expunge.coupling import COUPLINGS
 from expunge.errors import BadPlan
 from expunge.forward import Rule
-from expunge.grid import NoiseGrid, grid_unit
+from expunge.grid import CAPACITY, NoiseGrid, grid_unit
 from expunge.mechanisms import BinaryTree, Mechanism, SquareRoot
 from expunge.records import Contributors, Query, Share, Total
 from expunge.rows import Path, Rows
@@ -41,6 +41,8 @@ class Learner:
     def __post_init__(self) -> None:
         if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma >= 0):
             raise BadPlan(f"sigma={self.sigma!r}: give a finite number of at least 0 (0 means no noise).")
+        if self.sigma and not 1e-100 < self.sigma < 1e100:
+            raise BadPlan(f"sigma={self.sigma!r}: squares of such numbers overflow or vanish; use another unit.")
         if self.coupling not in COUPLINGS:
             raise BadPlan(f"coupling={self.coupling!r}: use one of {', '.join(COUPLINGS)}.")
         if self.coupling == "sequential" and not self.mechanism.row_by_row:
@@ -89,6 +91,19 @@ class Learner:
         """Sum what the records contributed to a step without the edit that is staged, as it would be kept."""
         total = records.before(self.schedule.place(step), step, path, self.query, self.share)
         return Total(self.grid.kept(total.sum), total.evaluations, total.above)
+
+    def holds_noise(self, steps: int) -> bool:
+        """Say whether the grid holds the noise of so many steps; 16 times its standard deviation does not come."""
+        return self._holds_all_noise or 16.0 * self.sigma * self.mechanism.widest(steps) < self.capacity
+
+    @cached_property
+    def _holds_all_noise(self) -> bool:
+        return 16.0 * self.sigma * self.mechanism.widest(FOREVER) < self.capacity
+
+    @property
+    def capacity(self) -> float:
+        """How large sums may be, and how large noise: their sum is then exact."""
+        return CAPACITY * self.grid.unit
 
     def rounding_error(self, count: int) -> float:
         """Return by how much, at most, arithmetic changes the law of what is stored at a request (total variation)."""

@@ -58,6 +58,9 @@ class Mechanism(Protocol):
     def smallest_scale(self) -> float:
         """The smallest standard deviation that a row of ξ can have, in units of σ."""
 
+    def widest(self, steps: int) -> float:
+        """Return the largest standard deviation that a row of N has, in units of σ."""
+
     def scales(self, steps: int) -> Array:
         """Return the standard deviation of each row of ξ, in units of σ."""
 
@@ -190,6 +193,10 @@ class BinaryTree:
     def smallest_scale(self) -> float:
         """The noise of the node that has the least, in units of σ."""
         return 1.0 if isinstance(self.shares, str) else float(min(self.shares))
+
+    def widest(self, steps: int) -> float:
+        """Return that of a row with a node of every height."""
+        return math.sqrt(math.fsum(self.scale(height) ** 2 for height in range(steps.bit_length())))
 
     def scale(self, height: int) -> float:
         """Return the noise of a node of this height, in units of σ."""
@@ -422,6 +429,10 @@ class SquareRoot:
     whole = False
     smallest_scale = 1.0
 
+    def widest(self, steps: int) -> float:
+        """Return the norm of the last row of B, which is that of its first column."""
+        return self.largest_norm(steps)
+
     def scales(self, steps: int) -> Array:
         """Return ones: every row of ξ has standard deviation σ."""
         return np.ones(steps)
@@ -501,6 +512,10 @@ class Identity:
     row_by_row = True
     whole = True
     smallest_scale = 1.0
+
+    def widest(self, steps: int) -> float:
+        """Return 1."""
+        return 1.0
 
     def scales(self, steps: int) -> Array:
         """Return ones."""

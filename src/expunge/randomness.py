@@ -26,6 +26,9 @@ _FIRST_WORDS = 16
 """How many words the first block of a stream has, which is all that most requests need; later ones have more."""
 _MOST_WORDS = 4096
 
+_RARE = 2.0**46
+"""A quantile below this has more digits: one normal number in 64, from 2.4 standard deviations on."""
+
 Size = int | tuple[int, ...]
 
 
@@ -86,21 +89,30 @@ class SecretStream:
     def standard_normal(self, size: Size) -> Array: ...
 
     def standard_normal(self, size: Size | None = None) -> float | Array:
-        """Return normal numbers: one of 2⁵² quantiles of the lower half, with a sign.
+        """Return normal numbers: a quantile of the lower half, with a sign.
 
-        They reach 8.2 standard deviations; more has a probability of 2⁻⁵³.
+        52 digits say which quantile. Where the density is so low that these would lie apart, 53 more digits follow: so
+        numbers are as dense as float64 has them everywhere, up to 11 standard deviations.
         """
         if size is None:
             word = self._word()
-            lower = float(ndtri(((word >> 12) + 0.5) * 2.0**-53))
+            digits = word >> 12
+            lower = float(ndtri((digits + (self._fraction(None) if digits < _RARE else 0.5)) * 2.0**-53))
             return -lower if word & 1 else lower
         words = self._array(size)
         drawn = (words >> np.uint64(12)).astype(np.float64)
+        rare = drawn < _RARE
         drawn += 0.5
+        if rare.any():
+            drawn[rare] += self._fraction(int(rare.sum())) - 0.5
         drawn *= 2.0**-53
         ndtri(drawn, out=drawn)
         drawn *= 1.0 - 2.0 * (words & np.uint64(1))
         return drawn
+
+    def _fraction(self, size: int | None) -> Any:
+        """Return uniform numbers above 0 and below 1."""
+        return self.random(size) + 2.0**-54
 
     def _word(self) -> int:
         return int.from_bytes(self._bytes(8), "little")

@@ -90,7 +90,7 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, share: Share) ->
     if number == 0:
         return Total(np.zeros(query.size), 0, 0)
     fast = getattr(query, "total", None)
-    if fast is not None and (share.unit is None or hasattr(query, "exact_to")):
+    if fast is not None and (hasattr(query, "exact_to") or (share.unit is None and not share.clip)):
         summed, above = fast(step, path, batch)
     elif share.unit is None:
         summed, above = _added_up(query, query.contributions(step, path, batch), batch, step, share)
@@ -118,9 +118,10 @@ def _added_up(query: Query, contributions: Array, batch: Batch, step: int, share
             f"declares size={query.size}. Return one row of that many numbers for each record."
         )
     lengths, limits = np.sqrt(np.einsum("ij,ij->i", each, each)), _limits(query, batch, share)
-    above = int(np.count_nonzero(lengths > limits * (1 + 1e-12)))
+    long = lengths > limits * (1 + 1e-12)
+    above = int(np.count_nonzero(long))
     if share.clip and above:
-        shorter = each * np.minimum(1.0, limits / np.maximum(lengths, 1e-300))[:, None]
+        shorter = each * np.where(long, limits / np.where(long, lengths, 1.0), 1.0)[:, None]
         each = shorter if share.unit is None else on_grid(shorter, share.unit)
     return np.add.reduce(each, axis=0), above
 

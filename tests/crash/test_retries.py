@@ -11,6 +11,8 @@ import pytest
 
 from store.dying import CONTROLS, Case, Fate, cases, check_control, undurable, when_recording, whole_state
 
+pytestmark = pytest.mark.long
+
 
 def never(point: str, fate: Fate) -> bool:
     return False

@@ -5,6 +5,8 @@ import pytest
 from expunge.checks import check_exact
 from paper.controls import controls
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("control", controls(), ids=lambda control: control.name)
 def test_the_mistake_is_caught(control):

@@ -17,6 +17,8 @@ from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, Logi
 from expunge.records import Delete, Insert, Replace
 from expunge.rows import ArrayRows
 
+pytestmark = pytest.mark.long
+
 LEVEL = 0.01
 RNG = np.random.default_rng(12)
 X = np.round(RNG.normal(size=(9, 3)), 2)

@@ -11,6 +11,8 @@ from streams.cases import cases
 from streams.controls import controls
 from streams.estimator_streams import estimator_streams
 
+pytestmark = pytest.mark.long
+
 TESTED = [case for case in cases() if case.in_tests]
 MISTAKES = controls()
 ESTIMATORS = [stream for stream in estimator_streams() if stream.in_tests]
