@@ -18,7 +18,10 @@ from store.crash import LATER, rehearse
 from store.killing import crash, landing, problems, run
 from store.stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal"),
+    pytest.mark.long,
+]
 SOURCES = Path(expunge.__file__).parent
 KINDS = tuple(MODELS)
 
