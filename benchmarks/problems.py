@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from expunge.checks import Exactness
+from expunge.engine.checks import Exactness
 
 Job = tuple[str, str, int, int]
 """Kind and name of a problem, runs a side, and a seed. Mistakes are of a kind that ends in ``control``."""
@@ -27,15 +27,20 @@ LEVEL = 0.01
 """How likely a false alarm is, among all problems together."""
 
 
-def arguments(doc: str, runs: int = 20_000) -> argparse.Namespace:
-    """Read the command line."""
+def parser_of(doc: str, runs: int) -> argparse.ArgumentParser:
+    """Return what reads the command line; a benchmark can add to it."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=runs, help="runs a side")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only problems whose kind and name contain this")
     parser.add_argument("--resume", action="store_true", help="keep the results that are there")
     parser.add_argument("--workers", type=int, default=2)
-    return parser.parse_args()
+    return parser
+
+
+def arguments(doc: str, runs: int = 20_000) -> argparse.Namespace:
+    """Read the command line."""
+    return parser_of(doc, runs).parse_args()
 
 
 def judged(job: Job, examine: Callable[[str, str, int, int], Exactness], names: list[tuple[str, str]]) -> Result:
@@ -62,26 +67,41 @@ def show(results: list[Result]) -> None:
     Console().print(table)
 
 
-def run_all(run_one: Callable[[Job], Result], jobs: list[Job], title: str, options: argparse.Namespace) -> int:
-    """Run all problems that are asked for, write out/TITLE_exactness.json, and return 1 if one went wrong."""
+def run_jobs(run_one: Callable[[Job], Result], jobs: list[Job], out: Path, options: argparse.Namespace) -> list[Result]:
+    """Run the jobs that are asked for in several processes, and return their results in the order of the jobs.
+
+    Each result is written to ``out`` when it is there, with the commit; with ``--resume`` those found there are kept.
+    """
     OUT.mkdir(exist_ok=True)
-    out = OUT / f"{title}_exactness.json"
-    results: list[Result] = json.loads(out.read_text()) if options.resume and out.exists() else []
-    done = {(result["kind"], result["name"]) for result in results}
     order = [job[:2] for job in jobs]
+    found = json.loads(out.read_text()) if options.resume and out.exists() else []
+    results: list[Result] = [result for result in found if (result["kind"], result["name"]) in order]
+    done = {(result["kind"], result["name"]) for result in results}
     jobs = [job for job in jobs if options.only in f"{job[0]}: {job[1]}" and job[:2] not in done]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     with Progress() as progress, multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        task = progress.add_task(title, total=len(jobs))
+        task = progress.add_task(out.stem, total=len(jobs))
         for result in pool.imap_unordered(run_one, jobs):
             results.append({**result, "commit": commit})
+            results.sort(key=lambda result: order.index((result["kind"], result["name"])))
             out.write_text(json.dumps(results, indent=1))
-            if not result["as_it_should_be"]:
-                progress.console.print(f"BAD {result['kind']}: {result['name']}: p = {result['p_value']:.3g}")
+            if not result.get("as_it_should_be", True):
+                progress.console.print(f"BAD {result['kind']}: {result['name']}")
             progress.advance(task)
-    results.sort(key=lambda result: order.index((result["kind"], result["name"])))
+    return results
+
+
+def conclude(results: list[Result], out: Path) -> int:
+    """Write all results, say how many went as they should, and return 1 if one went wrong."""
     out.write_text(json.dumps(results, indent=1))
-    show(results)
     bad = [result["name"] for result in results if not result["as_it_should_be"]]
     print(f"{len(results) - len(bad)} of {len(results)} as they should be; see {out}")
     return 1 if bad else 0
+
+
+def run_all(run_one: Callable[[Job], Result], jobs: list[Job], title: str, options: argparse.Namespace) -> int:
+    """Run all problems that are asked for, write out/TITLE_exactness.json, and return 1 if one went wrong."""
+    out = OUT / f"{title}_exactness.json"
+    results = run_jobs(run_one, jobs, out, options)
+    show(results)
+    return conclude(results, out)

@@ -31,7 +31,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "out" / "cache"

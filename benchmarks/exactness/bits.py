@@ -1,6 +1,6 @@
 """Attacks on the last digits of a state: they tell nothing of a deleted record, and much where answers lie on no grid.
 
-    python benchmarks/exactness/bits.py [--runs 20000] [--quick] [--seed 1] [--only TEXT] [--workers 2]
+    python benchmarks/exactness/bits.py [--runs 20000] [--quick] [--seed 1] [--only TEXT] [--resume]
 
 - digits: trailing zeros and residues of all stored numbers after a request, against those of fresh learning, for all
   mechanisms, couplings and schedules, k-means and federations. |z| of the trailing zeros of answers must be at most
@@ -17,15 +17,10 @@ out/bits.json, with the commit it was made at.
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -33,17 +28,16 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from exactness import seeds
 from exactness.ranking import CANDIDATES, Make, rank
 from exactness.subjects import Seen, Served, Subject, bare, controls, planned, subjects
 from exactness.words import answers_of_engine, answers_without_grid, area, spread
-from expunge.bits import digits_below, limited, lowest_digit, trailing_zeros, units_for
-from expunge.types import Array
+from expunge.base.types import Array
+from expunge.engine.bits import digits_below, limited, lowest_digit, trailing_zeros, units_for
+from problems import OUT, Job, Result, conclude, parser_of, run_jobs
 
-OUT = Path("out")
 WANTED = 3.5
 """How far z of the trailing zeros of answers may be off."""
 LEVEL = 0.01
@@ -55,10 +49,6 @@ FEWEST = 100
 RECORDS = 40_000
 
 TABLES = "answers", "noise", "iterates", "model"
-
-Result = dict[str, Any]
-Job = tuple[str, str, int, int]
-"""Attack, name, runs, and a seed."""
 
 
 # --- digits --------------------------------------------------------------------------------------------------
@@ -157,10 +147,10 @@ def judge_digits(results: list[Result]) -> None:
         result["says"] = f"z = {result['figure']:.1f}, largest {result['largest']:.1f} ({result['where']})"
         if result["control"]:
             caught = limit_of_caught(len(result["z"]))
-            result["good"] = bool(abs(result["largest"]) > caught)
+            result["as_it_should_be"] = bool(abs(result["largest"]) > caught)
             result["wanted"] = f"above {caught:.1f}"
         else:
-            result["good"] = bool(abs(result["figure"]) <= WANTED and abs(result["largest"]) <= most)
+            result["as_it_should_be"] = bool(abs(result["figure"]) <= WANTED and abs(result["largest"]) <= most)
             result["wanted"] = f"within {WANTED:g}, all within {most:.1f}"
 
 
@@ -198,8 +188,8 @@ def attack_ranking(name: str, runs: int, seed: int) -> Result:
 def verdict(name: str, p: float) -> Result:
     """Say what is wanted of an attack by itself, and if it is so."""
     if name.startswith("without a grid"):
-        return {"good": bool(p < CAUGHT), "wanted": f"p < {CAUGHT:g}"}
-    return {"good": bool(p >= LEVEL / 10.0), "wanted": f"p ≥ {LEVEL / 10.0:g}"}
+        return {"as_it_should_be": bool(p < CAUGHT), "wanted": f"p < {CAUGHT:g}"}
+    return {"as_it_should_be": bool(p >= LEVEL / 10.0), "wanted": f"p ≥ {LEVEL / 10.0:g}"}
 
 
 # --- words ---------------------------------------------------------------------------------------------------
@@ -239,7 +229,7 @@ def run_one(job: Job) -> Result:
     attack, name, runs, seed = job
     began = time.perf_counter()
     found = ATTACKS[attack](name, runs, seed)
-    plain = {"attack": attack, "name": name, "control": ":" in name, "runs": runs, "seed": seed}
+    plain = {"kind": attack, "name": name, "control": ":" in name, "runs": runs, "seed": seed}
     return {**plain, **found, "seconds": round(time.perf_counter() - began, 1)}
 
 
@@ -247,39 +237,24 @@ def show(results: list[Result]) -> None:
     """Print a table."""
     table = Table("", "attack", "on", "found", "wanted")
     for result in results:
-        good = "ok" if result["good"] else "[red]BAD[/]"
-        table.add_row(good, result["attack"], result["name"], result["says"], result["wanted"])
+        good = "ok" if result["as_it_should_be"] else "[red]BAD[/]"
+        table.add_row(good, result["kind"], result["name"], result["says"], result["wanted"])
     Console(width=160).print(table)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, help="runs a side of each comparison of digits (20000, quick 1000)")
-    parser.add_argument("--quick", action="store_true", help="fewer runs: a few minutes")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="only attacks and subjects whose name contains this")
-    parser.add_argument("--workers", type=int, default=2)
+    parser = parser_of(__doc__ or "", runs=20_000)
+    parser.add_argument("--quick", action="store_true", help="at most 1,000 runs a side: a few minutes")
     options = parser.parse_args()
-    runs = options.runs or (1_000 if options.quick else 20_000)
-    todo = [job for job in jobs(runs, options.quick, options.seed) if options.only in f"{job[0]}: {job[1]}"]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    results: list[Result] = []
-    with Progress() as progress, multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        task = progress.add_task("attacks", total=len(todo))
-        for result in pool.imap_unordered(run_one, todo):
-            results.append(result)
-            progress.advance(task)
-    judge_digits([result for result in results if result["attack"] == "digits"])
-    results.sort(key=lambda result: result["seed"])
+    runs = min(options.runs, 1_000) if options.quick else options.runs
+    todo = jobs(runs, options.quick, options.seed)
+    out = OUT / "bits.json"
+    results = run_jobs(run_one, todo, out, options)
+    judge_digits([result for result in results if result["kind"] == "digits"])
     if options.only in "seeds":
         results += seeds.results(options.quick)
-    OUT.mkdir(exist_ok=True)
-    out = OUT / "bits.json"
-    out.write_text(json.dumps([{**result, "commit": commit} for result in results], indent=1))
     show(results)
-    bad = [result["name"] for result in results if not result["good"]]
-    print(f"{len(results) - len(bad)} of {len(results)} as they should be; see {out}")
-    return 1 if bad else 0
+    return conclude(results, out)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from exactness.subjects import COMMON, GONE, OWN, Rankable, Seen, rows_of
-from expunge.bits import finest_digit, trailing_zeros
-from expunge.types import Array
+from expunge.base.types import Array
+from expunge.engine.bits import finest_digit, trailing_zeros
 
 CANDIDATES = 20
 UNLIKELY = 12.0

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import expunge
-from expunge.errors import BadPlan, NoiseWarning
-from expunge.types import AnyArray, Array
+from expunge.base.errors import BadPlan, NoiseWarning
+from expunge.base.types import AnyArray, Array
 
 SEED, GONE = 7, np.array([41])
 
@@ -56,7 +56,7 @@ def _fits(model: Any, other: Any, gone: AnyArray) -> bool:
         return False
     return all(
         np.isin(model._records.ids_at(place), other._records.ids_at(place)).all()
-        for place in range(len(model._records.shelves.lengths))
+        for place in range(len(model._records.places.lengths))
     )
 
 
@@ -104,4 +104,4 @@ def _attack_file(fitted: Callable[..., Any], seeded: Any, guesses: range) -> tup
 
 def _row(name: str, control: bool, says: str, good: bool) -> dict[str, Any]:
     wanted = "found" if control else "not found"
-    return {"attack": "seeds", "name": name, "control": control, "says": says, "wanted": wanted, "good": good}
+    return {"kind": "seeds", "name": name, "control": control, "says": says, "wanted": wanted, "as_it_should_be": good}

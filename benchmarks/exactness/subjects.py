@@ -11,14 +11,15 @@ import numpy as np
 
 from exactness import ungridded
 from expunge import Delete, Everyone, Identity, Insert, Learner, MemoryRecords, Replace, Transcript
-from expunge.checks import _snapshot
-from expunge.engine import change, learn
-from expunge.losses import Logistic
-from expunge.mechanisms import Mechanism
-from expunge.planning import make_plan
-from expunge.records import Request
-from expunge.rows import ArrayRows, Path
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
+from expunge.engine.changing import change
+from expunge.engine.checks import _snapshot
+from expunge.engine.learning import learn
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.requests import Request
+from expunge.engine.transcript import ArrayRows, Path
+from expunge.solvers.losses import Logistic
+from expunge.solvers.plans.linear import make_plan
 from federated.toy import Case as Story
 from federated.toy import cases as stories
 from paper.cases import ANYTIME, ROOT, TREE

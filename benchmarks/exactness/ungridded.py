@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit
 
-from expunge.checks import Exactness, check_same_law
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
+from expunge.engine.checks import Exactness, check_same_law
 
 Noise = Literal["root", "tree", "identity"]
 Rounding = Literal["never", "learning", "always"]

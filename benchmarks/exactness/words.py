@@ -9,11 +9,12 @@ from scipy import sparse, stats
 
 from exactness import ungridded
 from expunge import Delete, Learner, MemoryRecords
-from expunge.bits import trailing_zeros
-from expunge.engine import change, learn
-from expunge.losses import Logistic
-from expunge.planning import make_plan
-from expunge.types import Array
+from expunge.base.types import Array
+from expunge.engine.bits import trailing_zeros
+from expunge.engine.changing import change
+from expunge.engine.learning import learn
+from expunge.solvers.losses import Logistic
+from expunge.solvers.plans.linear import make_plan
 
 COMMON, OWN, UNUSED = 300, 12, 100
 """How many words several records have, only the deleted one has, and nobody has."""

@@ -16,17 +16,17 @@ from unittest import mock
 import numpy as np
 
 import expunge.federated.federation as federation
-import expunge.independent as independent
-import expunge.reconcile as reconcile
-from expunge.coupling import KEPT, Decision, keep_or_jump
-from expunge.engine import Change, advance, decide_on
+from expunge.base.types import Array, Draws
+from expunge.engine.changing import Change, advance, decide_on
+from expunge.engine.couplings import sequential
+from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump
+from expunge.engine.couplings.sequential import whitened
+from expunge.engine.couplings.verdict import OldPass, Verdict, changes
+from expunge.engine.learner import Learner, Transcript
+from expunge.engine.mechanisms.noise import GivenNoise
+from expunge.engine.schedules import joins_each
 from expunge.federated.clients import MemoryContributions
-from expunge.forward import GivenNoise
-from expunge.learner import Learner, Transcript
-from expunge.rules import FederatedAverage
-from expunge.schedules import joins_each
-from expunge.types import Array, Draws
-from expunge.verdicts import Reconciliation, Setting, Verdict, changes
+from expunge.solvers.averaging import FederatedAverage
 from federated.toy import ROUNDS, START, Case, World, cases
 
 Patch = tuple[object, str, Any]
@@ -65,30 +65,30 @@ def _told(name: str, case: Case, story: Callable[[World], None], **more: Any) ->
 # --- coins ------------------------------------------------------------------------------------------------------
 
 
-def _fresh_noise(shift: float, projection: float, coins: Draws) -> Decision:
+def _fresh_noise(shift: float, projection: float, coins: Draws) -> Toss:
     """After a rejected coin the noise along the shift is drawn anew (across it, that would change nothing)."""
     decided = keep_or_jump(shift, projection, coins)
-    return decided if decided.kept else Decision(False, float(round((projection - coins.standard_normal()) / shift)))
+    return decided if decided.kept else Toss(False, float(round((projection - coins.standard_normal()) / shift)))
 
 
-def _no_coin(shift: float, projection: float, coins: Draws) -> Decision:
+def _no_coin(shift: float, projection: float, coins: Draws) -> Toss:
     """The contribution is subtracted, and the path kept."""
     return KEPT
 
 
-def _one_coin(setting: Setting) -> Reconciliation:
+def _one_coin(old: OldPass) -> Verdict:
     """One decision about all rows, after which only the first of them jumps."""
     verdict = Verdict()
-    if not setting.touched:
+    if not old.touched:
         return verdict
-    found = yield from changes(setting)
-    distances, projections = independent._whitened(setting, found.shifts)
+    found = changes(old)
+    distances, projections = whitened(old, found.shifts)
     length = math.sqrt(distances @ distances)
-    decided = keep_or_jump(length, float(distances @ projections) / max(length, 1e-300), setting.coins)
+    decided = keep_or_jump(length, float(distances @ projections) / max(length, 1e-300), old.coins)
     if decided.kept:
-        verdict.sums = dict(zip(setting.touched, found.sums, strict=True))
+        verdict.sums = dict(zip(old.touched, found.sums, strict=True))
         return verdict
-    first, noise = setting.touched[0], setting.noise(setting.horizon)
+    first, noise = old.touched[0], old.noise(old.horizon)
     noise[first] -= decided.moved(found.shifts[0])
     return verdict.replay(first, GivenNoise(noise), found.sums[0])
 
@@ -330,9 +330,9 @@ def controls() -> list[Control]:
     order = Case("in order", _in_order, ("ann", "dan"), ("ann", "bob", "cy"), answer=_once, rho=0.97)
     each = Case("one by one", _one_by_one, ("ann",), ("ann", "bob", "cy", "dan"), answer=_once, rho=0.97)
     return [
-        _patched("fresh noise after a rejected coin", leave, (independent, "keep_or_jump", _fresh_noise)),
-        _patched("no coin", leave, (independent, "keep_or_jump", _no_coin)),
-        _patched("one coin for all rounds, one jumps", leave, (reconcile, "row_by_row", _one_coin), runs=10_000),
+        _patched("fresh noise after a rejected coin", leave, (sequential, "keep_or_jump", _fresh_noise)),
+        _patched("no coin", leave, (sequential, "keep_or_jump", _no_coin)),
+        _patched("one coin for all rounds, one jumps", leave, (sequential, "row_by_row", _one_coin), runs=10_000),
         _told("who is missing in a replay is taken out then", roll_call, _gone_then),
         _told("a fresh fit instead of a replay", leave, _fresh_fit),
         _patched("new coins until it keeps", leave, (federation, "decide_on", _until_it_keeps), in_tests=500),

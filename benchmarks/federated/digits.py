@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from expunge.types import Array
+from expunge.base.types import Array
 from federated.digits_data import Clients, Digits, accuracy, load, share_out
 from federated.digits_report import draw, tables
 from federated.digits_settings import NUMBERS, PLAIN_ROUNDS, RHOS, SETTINGS, Host, Setting, finished, plain_average

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
 
 CLASSES, FEATURES = 10, 65
 PARAMETERS = FEATURES * CLASSES

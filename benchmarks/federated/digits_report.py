@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from scipy import stats
 
-from expunge.types import Array
+from expunge.base.types import Array
 
 Found = dict[str, Any]
 
@@ -120,7 +120,7 @@ def draw(found: Found) -> Figure:
     right.set_yscale("log")
     left.set_ylim(0, 100)
     left.set_ylabel("test accuracy, %")
-    right.set_ylabel("updates asked for / those of training anew")
+    right.set_ylabel("updates asked for / those of retraining")
     for axes in (left, right):
         axes.set_xscale("log")
         ticks = sorted({row["rho"] for row in found["rows"]})

@@ -22,11 +22,11 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from expunge.averaging import ArrayType, FederatedPlan, FederatedSelector, plan_federation
-from expunge.coupling import replay_probability
+from expunge.base.types import Array
+from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.selectors import SELECTORS
 from expunge.federated.federation import Federation
-from expunge.selectors import SELECTORS
-from expunge.types import Array
+from expunge.solvers.plans.federated import ArrayType, FederatedPlan, FederatedSelector, plan_federation
 from federated.digits_data import CLASSES, FEATURES, PARAMETERS, Clients, accuracy, load, share_out
 
 NUMBERS, RHOS = (20, 100, 1000), (1.0, 0.5, 0.2, 0.1)

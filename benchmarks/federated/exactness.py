@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from expunge.checks import Exactness
+from expunge.engine.checks import Exactness
 from federated.controls import controls, not_mistakes
 from federated.toy import cases
 from problems import Job, Result, arguments, judged, run_all

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from expunge.checks import Exactness
+from expunge.engine.checks import Exactness
 from federated.flower_toy import cases, controls
 from problems import Job, Result, arguments, judged, run_all
 

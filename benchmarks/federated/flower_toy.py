@@ -13,15 +13,15 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from expunge.checks import Exactness, check_same_law
-from expunge.engine import Outcome
-from expunge.errors import Unfinished
-from expunge.federated.checking import names_of, state_of
+from expunge.base.errors import Unfinished
+from expunge.engine.checks import Exactness, check_same_law
+from expunge.engine.outcome import Outcome
 from expunge.federated.client import identified
 from expunge.federated.federation import Federation, Task
+from expunge.federated.state import names_of, state_of
 from expunge.federated.strategy import ForgettingFedAvg
 from federated import toy
-from federated.in_memory_grid import InMemoryGrid, fine, late
+from flower.in_memory_grid import InMemoryGrid, fine, late
 
 NODES = {"ann": 11, "bob": 12, "cy": 13}
 METRICS = MetricRecord({"num-examples": 1})

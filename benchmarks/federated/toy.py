@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from expunge.averaging import ArrayType, FederatedPlan, plan_federation
-from expunge.checks import Exactness, check_same_law
-from expunge.engine import Outcome
-from expunge.federated.checking import names_of, state_of
+from expunge.base.types import Array
+from expunge.engine.checks import Exactness, check_same_law
+from expunge.engine.outcome import Outcome
 from expunge.federated.federation import Federation, Task
-from expunge.types import Array
+from expunge.federated.state import names_of, state_of
+from expunge.solvers.plans.federated import ArrayType, FederatedPlan, plan_federation
 
 START = np.array([0.2, -0.1])
 WANTS = {"ann": np.array([2.0, 0.5]), "bob": np.array([-1.0, 1.5]), "cy": np.array([0.3, -2.0])}

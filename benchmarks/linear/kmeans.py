@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import expunge
 from accuracy.datasets import load
-from expunge.errors import NoiseWarning
-from expunge.types import Array, Ints
+from expunge.base.errors import NoiseWarning
+from expunge.base.types import Array, Ints
 from linear.quantized import EPSILONS, QuantizedKMeans
 
 OUT = Path("out")

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from expunge.types import Array, Ints, Mask
+from expunge.base.types import Array, Ints, Mask
 
 CHUNK = 4096
 EPSILONS = tuple(2.0**power for power in range(-8, 0))
@@ -133,7 +133,7 @@ class QuantizedKMeans:
         return self
 
     def delete(self, i: int) -> bool:
-        """Delete row i of those fitted; return whether that took training anew."""
+        """Delete row i of those fitted; return whether that took retraining."""
         position = int(self._positions[i])
         if position < 0:
             raise KeyError(i)

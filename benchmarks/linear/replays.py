@@ -24,12 +24,13 @@ from rich.progress import track
 from scipy import stats
 
 from expunge import Delete, Everyone, GradientDescent, Identity, Learner, MemoryRecords
-from expunge.accounting import noise_for, worst_case_rho
-from expunge.clustering import make_cluster_plan
-from expunge.engine import chance_of_replay, change, learn_with_outcome
-from expunge.losses import Hinge
-from expunge.queries import GridGradient
-from expunge.types import Array
+from expunge.base.types import Array
+from expunge.engine.accounting import noise_for, worst_case_rho
+from expunge.engine.changing import chance_of_replay, change
+from expunge.engine.learning import learn_with_outcome
+from expunge.solvers.gradient_descent import GridGradient
+from expunge.solvers.losses import Hinge
+from expunge.solvers.plans.clusters import make_cluster_plan
 
 OUT = Path("out")
 RHO, RECORDS, FEATURES = 0.1, 500, 5

@@ -24,7 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 import expunge
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
 
 OUT = Path("out")
 RECORDS, FEATURES, ALPHA, BOUND = 200_000, 100, 1.0, 64.0

@@ -23,13 +23,13 @@ from expunge import (
     Shuffled,
     SquareRoot,
 )
-from expunge.losses import Logistic, Loss
-from expunge.mechanisms import Mechanism
-from expunge.queries import GridGradient
-from expunge.records import Request
-from expunge.rows import Path
-from expunge.schedules import Schedule
-from expunge.types import Array, Batch
+from expunge.base.types import Array, Batch
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.requests import Request
+from expunge.engine.schedules import Schedule
+from expunge.engine.transcript import Path
+from expunge.solvers.gradient_descent import GridGradient
+from expunge.solvers.losses import Logistic, Loss
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from expunge import MemoryRecords, Transcript
-from expunge.clustering import ClusterCoupling, make_cluster_plan
-from expunge.engine import change
-from expunge.learner import Learner
-from expunge.queries import ClusterMoments
-from expunge.records import Delete, Insert, Replace, Request, Totals
-from expunge.rules import Lloyd
-from expunge.types import Array
-from expunge.verdicts import Setting
+from expunge.base.types import Array
+from expunge.engine.changing import change
+from expunge.engine.contributions import Totals
+from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.learner import Learner
+from expunge.engine.requests import Delete, Insert, Replace, Request
+from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.solvers.plans.clusters import ClusterCoupling, make_cluster_plan
 from paper.cases import Case
 from paper.controls import Control, fresh_fit
 
@@ -89,10 +89,10 @@ def _count_stays(
     return records, transcript
 
 
-def _half(setting: Setting, shifts: Totals) -> Array:
+def _half(old: OldPass, shifts: Totals) -> Array:
     """A budget from half the norms."""
-    assert shifts.reach is not None
-    return np.asarray((0.5 * shifts.reach / setting.sigma) ** 2)
+    assert shifts.norm_limit is not None
+    return np.asarray((0.5 * shifts.norm_limit / old.sigma) ** 2)
 
 
 def cluster_controls() -> list[Control]:

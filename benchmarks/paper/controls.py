@@ -7,33 +7,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-import expunge.independent as independent
-import expunge.reconcile as reconcile
-from expunge import (
-    Everyone,
-    GradientDescent,
-    Identity,
-    MemoryRecords,
-    Scattered,
-    Shuffled,
-    Transcript,
-    learn,
-)
-from expunge.checks import Serve, serve_and_commit
-from expunge.coupling import KEPT, Decision, keep_or_jump, keeps, replay_probability
-from expunge.engine import change
-from expunge.learner import Learner
-from expunge.losses import Hinge
-from expunge.queries import GridGradient
-from expunge.records import Delete, Request, Totals
-from expunge.schedules import Assignment
-from expunge.types import Array, Batch, Draws, Ints
-from expunge.verdicts import Setting
+from expunge import Everyone, GradientDescent, Identity, MemoryRecords, Scattered, Shuffled, Transcript, learn
+from expunge.base.types import Array, Batch, Draws, Ints
+from expunge.engine.changing import change
+from expunge.engine.checks import Serve, serve_and_commit
+from expunge.engine.contributions import Totals
+from expunge.engine.couplings import adaptive, joint
+from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps, replay_probability
+from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.learner import Learner
+from expunge.engine.requests import Delete, Request
+from expunge.engine.schedules import Assignment
+from expunge.solvers.gradient_descent import GridGradient
+from expunge.solvers.losses import Hinge
 from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
+from patching import patched_everywhere
 
 
 @dataclass(frozen=True)
@@ -52,24 +43,22 @@ class Control:
         """Make the mistake for a while."""
         with ExitStack() as stack:
             for name, wrong in self.patches.items():
-                for module in (reconcile, independent):
-                    if hasattr(module, name):
-                        stack.enter_context(mock.patch.object(module, name, wrong))
+                stack.enter_context(patched_everywhere(name, wrong))
             yield
 
 
-def _always_keep(shift: float, projection: float, coins: Draws) -> Decision:
+def _always_keep(shift: float, projection: float, coins: Draws) -> Toss:
     return KEPT
 
 
-def _inverted(shift: float, projection: float, coins: Draws) -> Decision:
+def _inverted(shift: float, projection: float, coins: Draws) -> Toss:
     if shift == 0.0 or keeps(shift, shift - projection, coins):
         return KEPT
-    return Decision(False, float(round(2.0 * projection / shift)))
+    return Toss(False, float(round(2.0 * projection / shift)))
 
 
-def _translated(shift: float, projection: float, coins: Draws) -> Decision:
-    return KEPT if shift == 0.0 or keeps(shift, projection, coins) else Decision(False, 2.0)
+def _translated(shift: float, projection: float, coins: Draws) -> Toss:
+    return KEPT if shift == 0.0 or keeps(shift, projection, coins) else Toss(False, 2.0)
 
 
 def _retry(
@@ -94,30 +83,30 @@ def fresh_fit(
     return records, transcript if kept else learn(plan, records, rng, arranged=True)
 
 
-class _OneCoin(reconcile._JointNoise):
+class _OneCoin(joint._JointNoise):
     """No more coins once a replay has begun."""
 
     def wants_shift(self, step: int) -> bool:
         return False
 
 
-class _Peeking(reconcile._Coins):
+class _Peeking(joint._Coins):
     """Coins that look at the last row of an ordered schedule, whose noise then stays as it is."""
 
-    def toss(self, step: int, shift: Array) -> tuple[Decision, float]:
-        setting = self.setting
-        column = setting.mechanism.column(step, setting.horizon + 1)
-        distance = math.sqrt(shift @ shift) * column.norm / setting.sigma
+    def toss(self, step: int, shift: Array) -> tuple[Toss, float]:
+        old = self.old
+        column = old.mechanism.column(step, old.horizon + 1)
+        distance = math.sqrt(shift @ shift) * column.norm / old.sigma
         if distance == 0.0:
             return KEPT, 0.0
-        seen = setting.mechanism.pull(step, setting.horizon + 1) @ setting.noise(setting.horizon + 1)
-        decision = keep_or_jump(distance, float(seen @ shift) / (setting.sigma**2 * distance), setting.coins)
+        seen = old.mechanism.pull(step, old.horizon + 1) @ old.noise(old.horizon + 1)
+        decision = keep_or_jump(distance, float(seen @ shift) / (old.sigma**2 * distance), old.coins)
         return decision, replay_probability(distance)
 
 
-def _observed(setting: Setting, shifts: Totals) -> Array:
+def _observed(old: OldPass, shifts: Totals) -> Array:
     """A budget chosen from the shifts that were seen."""
-    return np.asarray(np.einsum("ij,ij->i", shifts.sums, shifts.sums) / setting.sigma**2)
+    return np.asarray(np.einsum("ij,ij->i", shifts.sums, shifts.sums) / old.sigma**2)
 
 
 class _Half(GridGradient):
@@ -135,7 +124,7 @@ class _BeforeRounding(GridGradient):
         return self._steepest_kept
 
 
-class _Unbridged(independent._BridgedNoise):
+class _Unbridged(adaptive._BridgedNoise):
     """After an adaptive replay all rows are drawn afresh, whatever was due."""
 
     def row(self, step: int, shift: Array | None) -> Array:

@@ -11,10 +11,6 @@ level that makes one false alarm among all of them a matter of 1 %.
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-import subprocess
 import sys
 import time
 from functools import cache
@@ -25,17 +21,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rich.progress import Progress
-
-from expunge.checks import check_exact
+from expunge.engine.checks import check_exact
 from paper.cases import Case
 from paper.cases import cases as small_cases
 from paper.cluster_cases import cluster_cases, cluster_controls
 from paper.controls import Control
 from paper.controls import controls as small_controls
 from paper.estimator_cases import case_of, name_of, product
-
-OUT = Path("out")
+from problems import OUT, Job, Result, conclude, parser_of, run_jobs, show
 
 
 def cases() -> list[Case]:
@@ -61,8 +54,8 @@ def find(name: str) -> list[Case]:
     return [case for case in cases() if case.name == name]
 
 
-def run_case(job: tuple[str, int, int]) -> dict[str, Any]:
-    name, runs, seed = job
+def run_case(job: Job) -> Result:
+    kind, name, runs, seed = job
     began = time.perf_counter()
     found = find(name)
     if found:
@@ -77,20 +70,20 @@ def run_case(job: tuple[str, int, int]) -> dict[str, Any]:
         good = report.p_value < 1e-6
     quantiles = np.quantile(report.p_values, np.linspace(0, 1, 51)).tolist()
     return {
-        "name": name, "control": not found, "as_it_should_be": bool(good), "p_value": report.p_value, "runs": runs,
+        "kind": kind, "name": name, "as_it_should_be": bool(good), "p_value": report.p_value, "runs": runs,
         "comparisons": len(report.names), "worst": report.worst(1)[0][0], "quantiles": quantiles,
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
 
 
-def draw(results: list[dict[str, Any]]) -> None:
+def draw(results: list[Result]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 0.22 * len(results) + 1.2), layout="constrained")
     axes = figure.subplots()
     for row, result in enumerate(results):
         p = max(result["p_value"], 1e-60)
-        axes.plot(-np.log10(p), row, "o", color="C3" if result["control"] else "C0")
+        axes.plot(-np.log10(p), row, "o", color="C3" if result["kind"] == "control" else "C0")
     axes.set_yticks(range(len(results)), [result["name"] for result in results], fontsize=7)
     axes.axvline(2, color="grey", linewidth=1, label="level 0.01")
     axes.axvline(6, color="C3", linewidth=1, linestyle=":", label="controls must be beyond 1e-6")
@@ -101,45 +94,20 @@ def draw(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100_000, help="runs a side")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="only cases whose name contains this")
-    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
-    parser.add_argument("--workers", type=int, default=2)
+    parser = parser_of(__doc__ or "", runs=100_000)
     parser.add_argument("--estimators", action="store_true", help="all estimators, with all choices")
     options = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
-    names = [case.name for case in cases()] + [control.name for control in controls()]
+    mistakes = [("control", control.name, options.runs // 10, options.seed) for control in controls()]
+    jobs = [("case", case.name, options.runs, options.seed) for case in cases()]
+    jobs.sort(key=lambda job: "stream" in job[1])  # the long ones last
     if options.estimators:
-        names = list(estimator_names())
+        mistakes, jobs = [], [("case", name, options.runs, options.seed) for name in estimator_names()]
     out = OUT / ("exactness_estimators.json" if options.estimators else "exactness.json")
-    results: list[dict[str, Any]] = []
-    if options.resume and out.exists():
-        results = json.loads(out.read_text())
-    done = {result["name"] for result in results}
-    mistakes = {control.name for control in controls()}
-    jobs = [
-        (name, options.runs // 10 if name in mistakes else options.runs, options.seed)
-        for name in names
-        if options.only in name and name not in done
-    ]
-    jobs.sort(key=lambda job: (job[0] not in mistakes, "stream" in job[0]))  # the long ones last
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    with Progress() as progress, multiprocessing.Pool(options.workers) as pool:
-        task = progress.add_task("cases", total=len(jobs))
-        for result in pool.imap_unordered(run_case, jobs):
-            results.append({**result, "commit": commit})
-            verdict = "ok " if result["as_it_should_be"] else "BAD"
-            progress.console.print(f"{verdict} {result['name']}: p = {result['p_value']:.3g} ({result['seconds']} s)")
-            out.write_text(json.dumps(results, indent=1))
-            progress.advance(task)
-    results.sort(key=lambda result: names.index(result["name"]))
+    results = run_jobs(run_case, mistakes + jobs, out, options)
+    show(results)
     if not options.estimators:
         draw(results)
-    bad = [result["name"] for result in results if not result["as_it_should_be"]]
-    print(f"{len(results) - len(bad)} of {len(results)} as they should be; see {out}")
-    return 1 if bad else 0
+    return conclude(results, out)
 
 
 if __name__ == "__main__":

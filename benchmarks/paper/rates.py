@@ -37,12 +37,12 @@ from expunge import (
     Transcript,
     learn,
 )
-from expunge.accounting import noise_for
-from expunge.losses import Logistic, Loss
-from expunge.planning import automatic_components, paper_step_size
-from expunge.preprocessing import bound_rows
-from expunge.rows import Path as Iterates
-from expunge.types import AnyArray, Array, Batch
+from expunge.base.types import AnyArray, Array, Batch
+from expunge.engine.accounting import noise_for
+from expunge.engine.transcript import Path as Iterates
+from expunge.models.preprocessing import bound_rows
+from expunge.solvers.losses import Logistic, Loss
+from expunge.solvers.plans.defaults import automatic_components, paper_step_size
 
 OUT, IMAGES = Path("out"), Path("docs/images")
 ROOT = SquareRoot()

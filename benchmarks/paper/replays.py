@@ -31,13 +31,13 @@ from expunge import (
     SquareRoot,
     Transcript,
 )
-from expunge.accounting import noise_for, worst_case_rho
-from expunge.engine import decide
-from expunge.mechanisms import draw_noise
-from expunge.rows import ArrayRows
-from expunge.rows import Path as Iterates
-from expunge.schedules import Assignment
-from expunge.types import Array, Batch, Ints
+from expunge.base.types import Array, Batch, Ints
+from expunge.engine.accounting import noise_for, worst_case_rho
+from expunge.engine.changing import decide
+from expunge.engine.mechanisms.noise import draw_noise
+from expunge.engine.schedules import Assignment
+from expunge.engine.transcript import ArrayRows
+from expunge.engine.transcript import Path as Iterates
 
 OUT = Path("out")
 

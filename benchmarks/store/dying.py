@@ -19,16 +19,16 @@ import numpy as np
 
 import expunge
 from expunge import Delete, Insert, Replace
-from expunge.checks import Exactness, _state, _state_names, compare
-from expunge.engine import Change, decide_on
-from expunge.errors import NoiseWarning, SizeWarning
-from expunge.randomness import KEY_BYTES
-from expunge.records import Request
-from expunge.store import failpoints, keeper
+from expunge.base.errors import NoiseWarning, SizeWarning
+from expunge.base.types import AnyArray, Array
+from expunge.engine.changing import Change, decide_on
+from expunge.engine.checks import Exactness, _state, _state_names, compare
+from expunge.engine.randomness import KEY_BYTES
+from expunge.engine.requests import Request
+from expunge.store import failpoints, owner
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords
 from expunge.store.state import Pending
-from expunge.types import AnyArray, Array
 from paper.cases import ALIGNED
 from store.keys import keys_from
 
@@ -122,7 +122,7 @@ def mortal(fate: Fate) -> Iterator[None]:
 
     with (
         mock.patch.object(failpoints, "hook", fate.reach),
-        mock.patch.object(keeper, "decide_on", deciding),
+        mock.patch.object(owner, "decide_on", deciding),
         mock.patch.object(StoredRecords, "total", evaluating),
     ):
         yield
@@ -246,15 +246,15 @@ class Case:
 
     def _served(self, model: Any, path: Path, request: Request, fate: Fate) -> Any:
         """Serve a request, through as many deaths as fate has for it; return the model to go on with."""
-        before = model._keeper.state.receipts
+        before = model._owner.state.receipts
         with mortal(fate):
             while True:
                 try:
                     if fate.deaths and self.reopens:
                         model.close()
                         model = expunge.open(path)
-                    model._keeper.catch_up(model._publish)
-                    if model._keeper.state.receipts == before:  # asked for the first time, or never recorded
+                    model._owner.catch_up(model._publish)
+                    if model._owner.state.receipts == before:  # asked for the first time, or never recorded
                         model.serve_request(model.prepare_request(request))
                     break
                 except Died:

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import expunge
-from expunge.types import AnyArray, Array
+from expunge.base.types import AnyArray, Array
 
 OUT = Path("out")
 COLUMNS, RHO = 55, 0.03
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--folder", type=Path, default=OUT / "erasures")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore", expunge.errors.SizeWarning)
+    warnings.simplefilter("ignore", expunge.SizeWarning)
     found = run(asked.records, asked.folder)
     table = Table(title=f"Erasures from {asked.records:,} × {COLUMNS}, ρ = {RHO:g}")
     for name in ("at once", "erasures/s, durable", "median", "mean", "in memory: median", "mean", "durable / memory"):

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-from expunge import randomness
+from expunge.engine import randomness
 
 
 @contextmanager

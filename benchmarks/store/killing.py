@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 
 import expunge
-from expunge.index import hashes
+from expunge.base.types import Array
+from expunge.engine.records.index import hashes
 from expunge.store import scan
-from expunge.store.file import StoreFile, beside
+from expunge.store.file import StoreFile
 from expunge.store.state import read_state
-from expunge.types import Array
+from expunge.store.surroundings import beside
 from store.stories import (
     Acknowledged,
     Expected,
@@ -59,7 +60,7 @@ def run(
 ) -> Death:  # fmt: skip
     """Let a process live a story until it is over, or reaches a failpoint, or some seconds have passed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["expunge", "expunge.store"])  # to import them takes longer than any story
+    context.set_forkserver_preload(["expunge.models.opening", "expunge.store.scanning"])  # else that takes longest
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=live, args=(path, kind, tuple(operations), deadly, sending), daemon=True)
     process.start()
@@ -160,15 +161,14 @@ def landing(path: Path, one: Operation, before: Expected) -> Landing:
     """Say how far an operation had come, before the store is opened again."""
     if one.name in ("backup", "save"):
         copy = copy_path(path, one)
-        return (
-            "done, not acknowledged" if copy.exists() else "midway" if beside(copy, "-new").exists() else "nothing yet"
-        )
+        new = beside(copy if one.name == "save" else copy.with_name(path.name), "-new")
+        return "done, not acknowledged" if copy.exists() else "midway" if new.exists() else "nothing yet"
     if one.name == "compact":
         return "midway" if beside(path, "-new").exists() else "nothing yet"
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         file = StoreFile(_copied(path, Path(folder)))
         try:
-            if file.get("pending", 0) is not None:
+            if file.get("pending", 0):
                 return "midway"
             return "nothing yet" if read_state(file).version == before.version else "done, not acknowledged"
         finally:
@@ -188,7 +188,7 @@ def problems(
     expected, found = before, []
     with expunge.open(path) as model:
         if flying is not None and after.version != before.version:
-            done = model._keeper.state.version == after.version
+            done = model._owner.state.version == after.version
             if done != (where != "nothing yet"):
                 found.append(f"{flying.name}: {where} when it was killed, and {'' if done else 'not '}done afterwards")
             expected = after if done else before
@@ -215,8 +215,8 @@ def _wrong_copy(path: Path, expected: Expected) -> list[str]:
 def _wrong_state(model: Any, expected: Expected) -> list[str]:
     """Compare records and receipts with what they must be, and re-derive everything else."""
     found = list(model.verify().problems) + list(model.verify_receipts().problems)
-    keeper, those = model._keeper, people(expected.kind)
-    if keeper._waiting() is not None:
+    owner, those = model._owner, people(expected.kind)
+    if owner._waiting() is not None:
         found.append("pending: there is a request")
     exported = model.export_receipts()["receipts"]
     said = [(one.kind, one.version, one.removed, one.added, one.by, len(one.named)) for one in expected.receipts]
@@ -228,8 +228,8 @@ def _wrong_state(model: Any, expected: Expected) -> list[str]:
         found.append(f"receipts: {kept} instead of {said}")
     if len({one["request"] for one in exported}) != len(exported):
         found.append("receipts: a request was done twice")
-    if keeper.state.version != expected.version:
-        found.append(f"state: version {keeper.state.version} instead of {expected.version}")
+    if owner.state.version != expected.version:
+        found.append(f"state: version {owner.state.version} instead of {expected.version}")
     for one in expected.receipts:
         if one.by is not None:
             names = getattr(those, one.by)[list(one.named)]
@@ -246,7 +246,7 @@ def _wrong_records(records: Any, expected: Expected) -> list[str]:
     wanted = [column[whose] for column in those.columns] + [those.ids[who]]
     if those.subjects is not None:
         wanted.append(those.subjects[who])
-    there = records.shelves.gather(*records.positions())[: len(wanted)]
+    there = records.places.gather(*records.positions())[: len(wanted)]
     if records.count != len(who) or len(there[0]) != len(who):
         return [f"records: {records.count} instead of {len(who)}"]
     place, order = len(those.columns), np.argsort(those.ids[who])
@@ -260,17 +260,18 @@ def _wrong_records(records: Any, expected: Expected) -> list[str]:
 
 def _wrong_bytes(path: Path, expected: Expected) -> list[str]:
     """Scan a store: nothing of those who are not there may be found, and everything of those who are."""
-    those = people(expected.kind)
+    those, key = people(expected.kind), _hash_key(path)
     everybody = range(len(those.ids))
     subjects = {those.subject_of(who) for who in expected.live}
     gone = _patterns(
         expected.kind,
+        key,
         [who for who in everybody if who not in expected.live],
         sorted(set(everybody) - set(expected.live.values())),
         [who for who in everybody if those.subject_of(who) not in subjects],
     )
     some = list(expected.live)[:: max(1, len(expected.live) // FOUND_AGAIN)]
-    there = _patterns(expected.kind, some, [expected.live[who] for who in some], some)
+    there = _patterns(expected.kind, key, some, [expected.live[who] for who in some], some)
     findings = scan(path, [pattern for _, pattern in gone + there])
     found = [f"{one.file.name}: {gone[one.pattern][0]} at {one.offset}" for one in findings if one.pattern < len(gone)]
     if found:
@@ -280,12 +281,23 @@ def _wrong_bytes(path: Path, expected: Expected) -> list[str]:
     return found + [f"{name}, who is there, is not found" for k, (name, _) in enumerate(there) if k not in again]
 
 
-def _patterns(kind: str, who: Sequence[int], whose: Sequence[int], subjects: Sequence[int]) -> list[tuple[str, Any]]:
+def _hash_key(path: Path) -> bytes:
+    """Return what a store hashes ids with."""
+    file = StoreFile(path, read_only=True)
+    try:
+        return bytes.fromhex(read_state(file).inventory.hash_key)
+    finally:
+        file.close()
+
+
+def _patterns(
+    kind: str, key: bytes, who: Sequence[int], whose: Sequence[int], subjects: Sequence[int]
+) -> list[tuple[str, Any]]:
     """Return names and patterns of ids (and their hashes), of rows and single numbers, and of subjects."""
     those, found = people(kind), list[tuple[str, Any]]()
     for one in who:
         found.append((f"the id of {one}", those.ids[one].item()))
-        found.append((f"the hashed id of {one}", hashes(those.ids[one : one + 1]).tobytes()))
+        found.append((f"the hashed id of {one}", hashes(those.ids[one : one + 1], key).tobytes()))
     for one in whose:
         found.append((f"the features of {one}", those.columns[0][one]))
         if kind != "k-means":  # it keeps so few digits that two may be alike
@@ -294,5 +306,5 @@ def _patterns(kind: str, who: Sequence[int], whose: Sequence[int], subjects: Seq
     if those.subjects is not None:
         for one in subjects:
             found.append((f"the subject of {one}", those.subjects[one].item()))
-            found.append((f"the hashed subject of {one}", hashes(those.subjects[one : one + 1]).tobytes()))
+            found.append((f"the hashed subject of {one}", hashes(those.subjects[one : one + 1], key).tobytes()))
     return found

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import expunge
 import expunge.store
-from expunge.types import AnyArray
+from expunge.base.types import AnyArray
 
 OUT = Path("out")
 FEATURES, BLOCK = 50, 100_000

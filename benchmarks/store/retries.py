@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from expunge.checks import Exactness
+from expunge.engine.checks import Exactness
 from problems import Job, Result, arguments, judged, run_all
 from store.dying import CONTROLS, cases, check_control
 

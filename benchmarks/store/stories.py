@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 import expunge
-from expunge.errors import NoiseWarning
+from expunge.base.errors import NoiseWarning
+from expunge.base.types import AnyArray, Array
 from expunge.store import backup, failpoints, restore
-from expunge.types import AnyArray, Array
 
 FIRST, SPARE, FEATURES = 160, 24, 5
 """How many people are in a store from the start, how many may enter later, how many numbers each has."""

@@ -31,8 +31,8 @@ from sklearn.linear_model import SGDClassifier, SGDRegressor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import expunge
-from expunge.errors import SizeWarning
-from expunge.types import Array, Ints
+from expunge.base.errors import SizeWarning
+from expunge.base.types import Array, Ints
 from streams.data import NAMES, ORDERS, Stream, load_stream, requests
 from streams.report import draw, save_small, table
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-import expunge.reconcile as reconcile
 from expunge import Arrival, Delete, Insert, Learner, MemoryRecords, Scattered, Shuffled, Transcript, learn
-from expunge.edits import Edit, cut, let_in
-from expunge.engine import change
-from expunge.grid import dithered
-from expunge.mechanisms import Mechanism
-from expunge.records import Request
-from expunge.schedules import Entering, Schedule
-from expunge.types import Array
+from expunge.base.grid import dithered
+from expunge.base.types import Array
+from expunge.engine.changing import change
+from expunge.engine.couplings.tail import Tail
+from expunge.engine.edits import Edit, draw_slots, into_steps
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.requests import Request
+from expunge.engine.schedules import Entering, Schedule
 from paper.cases import ALIGNED, ANYTIME, ROOT, TREE, Case, learner
 from paper.controls import Control, _always_keep
 from streams.cases import START, enter
@@ -55,27 +55,29 @@ class _AmongThoseThere(Shuffled):
 
     def insert(self, entering: Entering, rng: np.random.Generator) -> Edit:
         drawn: Any = _OneLess(rng)
-        return cut(let_in(np.array([entering.count]), np.zeros(entering.number, dtype=np.int64), drawn), self.batch)
+        return into_steps(
+            draw_slots(np.array([entering.count]), np.zeros(entering.number, dtype=np.int64), drawn), self.batch
+        )
 
 
 # --- rows at the end --------------------------------------------------------------------------------------------
 
 
-def _anew(tail: reconcile.Tail) -> bool:
+def _anew(tail: Tail) -> bool:
     """Say whether the row at the horizon is a new one."""
     return tail.xi_at_horizon is None and tail.row_at_horizon is None
 
 
-class _NoCarry(reconcile.Tail):
+class _NoCarry(Tail):
     """New rows get noise that does not continue that of earlier ones."""
 
     def row(self, step: int, shift: Array | None) -> Array:
-        setting, row = self.setting, step - self.first
-        if step < setting.horizon or (step == setting.horizon and not _anew(self)):
+        old, row = self.old, step - self.first
+        if step < old.horizon or (step == old.horizon and not _anew(self)):
             return super().row(step, shift)
-        scale = setting.sigma * setting.mechanism.scale_of(step)
-        xi = scale * setting.draws.standard_normal(self.history.shape[1])
-        self.history[row] = dithered(xi, setting.grid.unit, setting.draws)
+        scale = old.sigma * old.mechanism.scale_of(step)
+        xi = scale * old.draws.standard_normal(self.history.shape[1])
+        self.history[row] = dithered(xi, old.grid.unit, old.draws)
         return self.history[row]
 
 
@@ -86,7 +88,7 @@ def _when_full(
     last = transcript.steps - 1
     kept = transcript.answers[last].copy(), transcript.iterates[last].copy()
     change(plan, records, transcript, request, rng).commit()
-    if transcript.steps == last + 1 and records.shelves.lengths[last] < plan.schedule.batch:  # type: ignore[attr-defined]
+    if transcript.steps == last + 1 and records.places.lengths[last] < plan.schedule.batch:  # type: ignore[attr-defined]
         transcript.answers.write(last, kept[0][None])
         transcript.iterates.write(last, kept[1][None])
     return records, transcript
@@ -107,14 +109,14 @@ def _last_row_stays(
     return records, transcript
 
 
-class _Reusing(reconcile.Tail):
+class _Reusing(Tail):
     """New rows get the noise N that rows of this number had when they were dropped."""
 
     spare: dict[int, Array] = {}  # noqa: RUF012
 
     def row(self, step: int, shift: Array | None) -> Array:
         found = super().row(step, shift)
-        new = step > self.setting.horizon or (step == self.setting.horizon and _anew(self))
+        new = step > self.old.horizon or (step == self.old.horizon and _anew(self))
         if new and step in self.spare:
             found = self.history[step - self.first] = self.spare[step]
         return found
@@ -125,9 +127,9 @@ class _ReusingSources(_Reusing):
 
     def row(self, step: int, shift: Array | None) -> Array:
         found = super(_Reusing, self).row(step, shift)
-        new = step > self.setting.horizon or (step == self.setting.horizon and _anew(self))
+        new = step > self.old.horizon or (step == self.old.horizon and _anew(self))
         if new and step in self.spare:
-            carry = self.setting.mechanism.carry(self.history, step, self.first)
+            carry = self.old.mechanism.carry(self.history, step, self.first)
             found = self.history[step - self.first] = carry + self.spare[step]
         return found
 

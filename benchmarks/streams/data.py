@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from accuracy.datasets import Task, data_folder, load
-from expunge.types import Array, Ints
+from expunge.base.types import Array, Ints
 
 Order = Literal["file order", "shuffled"]
 NAMES = ("covtype", "nycflights13")

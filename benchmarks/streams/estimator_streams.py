@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from expunge import LogisticRegression
-from expunge.checks import Exactness, _state, _state_names, compare
-from expunge.engine import Outcome
-from expunge.types import AnyArray, Array
+from expunge.base.types import AnyArray, Array
+from expunge.engine.checks import Exactness, _state, _state_names, compare
+from expunge.engine.outcome import Outcome
 
 X = np.round(np.random.default_rng(21).normal(size=(24, 2)), 2)
 Y = (X @ [1.0, -0.7] + 0.4 * np.sin(9 * X[:, 0]) > 0).astype(int)
@@ -132,7 +132,7 @@ class EstimatorStream:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             first = streamed(np.random.default_rng(seed))
-            places = range(len(first.model._records.shelves))
+            places = range(len(first.model._records.places))
             order = np.concatenate([first.model._records.ids_at(place) for place in places])
             rows = [first.rows[int(one)] for one in order]
 

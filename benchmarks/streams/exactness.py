@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from expunge.checks import Exactness, check_exact
+from expunge.engine.checks import Exactness, check_exact
 from paper.cases import Case
 from problems import Job, Result, arguments, judged, run_all
 from streams.cases import cases

@@ -50,13 +50,13 @@ from expunge import (
     learn,
     unlearn,
 )
-from expunge.accounting import FOREVER, noise_for
-from expunge.losses import Logistic
-from expunge.mechanisms import Mechanism
-from expunge.records import Query
-from expunge.rows import Path as Iterates
-from expunge.schedules import Schedule
-from expunge.types import Array, Batch
+from expunge.base.types import Array, Batch
+from expunge.engine.accounting import FOREVER, noise_for
+from expunge.engine.contributions import Query
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.schedules import Schedule
+from expunge.engine.transcript import Path as Iterates
+from expunge.solvers.losses import Logistic
 
 OUT, IMAGES = Path("out"), Path("docs/images")
 BATCH, PLACES, FEATURES = 4, 256, 10

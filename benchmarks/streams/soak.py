@@ -27,9 +27,10 @@ from typing import Any
 import numpy as np
 
 from expunge import LogisticRegression
-from expunge.engine import Outcome
-from expunge.errors import SizeWarning
-from expunge.requests import Delete, Insert, Request, apply
+from expunge.base.errors import SizeWarning
+from expunge.engine.outcome import Outcome
+from expunge.engine.requests import Delete, Insert, Request
+from expunge.engine.streams import apply
 
 OUT = Path("out")
 FEATURES, INSERTIONS, SHRINKING = 20, 0.7, 5

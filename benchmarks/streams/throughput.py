@@ -31,8 +31,8 @@ from expunge import (
     unlearn,
     verify,
 )
-from expunge.accounting import noise_for
-from expunge.losses import Logistic
+from expunge.engine.accounting import noise_for
+from expunge.solvers.losses import Logistic
 
 OUT = Path("out")
 RECORDS, FEATURES, RHO = 500_000, 54, 0.03

@@ -2,86 +2,142 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from expunge.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from expunge.domains import Ball, Everywhere
-    from expunge.engine import (
-        Change,
-        Learner,
-        Outcome,
-        Transcript,
-        Verification,
-        change,
-        insert,
-        learn,
-        learn_with_outcome,
-        replace,
-        unlearn,
-        verify,
+    from expunge.base.errors import (
+        BadContribution,
+        BadIterate,
+        BadPlan,
+        BadRecords,
+        BusyStore,
+        ClippedWarning,
+        CorruptStore,
+        DuplicateId,
+        ExpungeError,
+        FullStore,
+        LogNotEmptied,
+        NewerStore,
+        NoiseWarning,
+        NotAStore,
+        NotAvailable,
+        PlanWarning,
+        RangeWarning,
+        RankWarning,
+        ReadOnlyStore,
+        RequestFailed,
+        SeedWarning,
+        SizeWarning,
+        StoreError,
+        StoreWarning,
+        Unfinished,
+        UnknownId,
+        UnknownParameter,
     )
-    from expunge.estimators import (
+    from expunge.engine.changing import Change, change
+    from expunge.engine.checks import check_exact
+    from expunge.engine.learner import Learner, Transcript
+    from expunge.engine.learning import learn, learn_with_outcome
+    from expunge.engine.mechanisms.binary_tree import BinaryTree
+    from expunge.engine.mechanisms.identity import Identity
+    from expunge.engine.mechanisms.square_root import SquareRoot
+    from expunge.engine.outcome import Outcome
+    from expunge.engine.records.memory import MemoryRecords
+    from expunge.engine.requests import Delete, Insert, Replace
+    from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled
+    from expunge.engine.streams import apply
+    from expunge.engine.verifying import Verification, verify
+    from expunge.models import (
         HuberRegressor,
         KMeans,
+        LinearClassifier,
         LinearRegression,
+        LinearRegressor,
         LinearSVC,
         LogisticRegression,
         Ridge,
     )
-    from expunge.estimators.ingest import ingest
-    from expunge.estimators.opening import open
-    from expunge.mechanisms import BinaryTree, Identity, SquareRoot
-    from expunge.memory import MemoryRecords
-    from expunge.pipelines import check_pipeline
-    from expunge.planning import Plan
-    from expunge.queries import Gradient, HybridGradient, PerRecord
-    from expunge.records import Delete, Insert, Replace
-    from expunge.rules import DualAveraging, FrankWolfe, GradientDescent
-    from expunge.schedules import Arrival, Everyone, Scattered, Shuffled
+    from expunge.models.ingest import ingest
+    from expunge.models.opening import open
+    from expunge.models.pipelines import check_pipeline
+    from expunge.models.preprocessing import BoundedScaler, bound_rows
+    from expunge.models.requests import insert, replace, unlearn
+    from expunge.solvers.domains import Ball, Box, Everywhere, L1Ball, Simplex
+    from expunge.solvers.dual_averaging import DualAveraging
+    from expunge.solvers.frank_wolfe import FrankWolfe, HybridGradient
+    from expunge.solvers.gradient import Gradient
+    from expunge.solvers.gradient_descent import GradientDescent
+    from expunge.solvers.losses import (
+        Hinge,
+        Huber,
+        Logistic,
+        MulticlassHinge,
+        Multinomial,
+        SmoothedHinge,
+        Squared,
+        Weighted,
+    )
+    from expunge.solvers.per_record import PerRecord
+    from expunge.solvers.plans.linear import Plan
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Arrival", "Ball", "BinaryTree", "Change", "Delete", "DualAveraging", "Everyone", "Everywhere", "FrankWolfe",
-    "Gradient", "GradientDescent", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "Learner",
-    "LinearRegression", "LinearSVC", "LogisticRegression", "MemoryRecords", "Outcome", "PerRecord", "Plan",
-    "Replace", "Ridge", "Scattered", "Shuffled", "SquareRoot", "Transcript", "Verification", "change", "check_pipeline",
-    "ingest", "insert", "learn", "learn_with_outcome", "open", "replace", "unlearn", "verify",
+    "Arrival", "BadContribution", "BadIterate", "BadPlan", "BadRecords", "Ball", "BinaryTree", "BoundedScaler",
+    "Box", "BusyStore", "Change", "ClippedWarning", "CorruptStore", "Delete", "DualAveraging", "DuplicateId",
+    "Everyone", "Everywhere", "ExpungeError", "FrankWolfe", "FullStore", "Gradient", "GradientDescent", "Hinge",
+    "Huber", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "L1Ball", "Learner",
+    "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic",
+    "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
+    "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "RangeWarning", "RankWarning",
+    "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "Scattered", "SeedWarning", "Shuffled", "Simplex",
+    "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError", "StoreWarning", "Transcript",
+    "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted", "apply", "bound_rows", "change",
+    "check_exact", "check_pipeline", "ingest", "insert", "learn", "learn_with_outcome", "open", "replace",
+    "unlearn", "verify",
 ]  # fmt: skip
 
 _HOMES = {
-    "domains": "Ball Everywhere",
-    "engine": "Change Learner Outcome Transcript Verification change insert learn learn_with_outcome replace unlearn "
-    "verify",
-    "estimators": "HuberRegressor KMeans LinearRegression LinearSVC LogisticRegression Ridge ingest open",
-    "mechanisms": "BinaryTree Identity SquareRoot",
-    "memory": "MemoryRecords",
-    "pipelines": "check_pipeline",
-    "planning": "Plan",
-    "queries": "Gradient HybridGradient PerRecord",
-    "records": "Delete Insert Replace",
-    "rules": "DualAveraging FrankWolfe GradientDescent",
-    "schedules": "Arrival Everyone Scattered Shuffled",
+    "base.errors": (
+        "BadContribution BadIterate BadPlan BadRecords BusyStore ClippedWarning CorruptStore DuplicateId ExpungeError "
+        "FullStore LogNotEmptied NewerStore NoiseWarning NotAStore NotAvailable PlanWarning RangeWarning RankWarning "
+        "ReadOnlyStore RequestFailed SeedWarning SizeWarning StoreError StoreWarning Unfinished UnknownId "
+        "UnknownParameter"
+    ),
+    "engine.changing": "Change change",
+    "engine.checks": "check_exact",
+    "engine.learner": "Learner Transcript",
+    "engine.learning": "learn learn_with_outcome",
+    "engine.mechanisms.binary_tree": "BinaryTree",
+    "engine.mechanisms.identity": "Identity",
+    "engine.mechanisms.square_root": "SquareRoot",
+    "engine.outcome": "Outcome",
+    "engine.records.memory": "MemoryRecords",
+    "engine.requests": "Delete Insert Replace",
+    "engine.schedules": "Arrival Everyone Scattered Shuffled",
+    "engine.streams": "apply",
+    "engine.verifying": "Verification verify",
+    "models": (
+        "HuberRegressor KMeans LinearClassifier LinearRegression LinearRegressor LinearSVC LogisticRegression Ridge"
+    ),
+    "models.ingest": "ingest",
+    "models.opening": "open",
+    "models.pipelines": "check_pipeline",
+    "models.preprocessing": "BoundedScaler bound_rows",
+    "models.requests": "insert replace unlearn",
+    "solvers.domains": "Ball Box Everywhere L1Ball Simplex",
+    "solvers.dual_averaging": "DualAveraging",
+    "solvers.frank_wolfe": "FrankWolfe HybridGradient",
+    "solvers.gradient": "Gradient",
+    "solvers.gradient_descent": "GradientDescent",
+    "solvers.losses": "Hinge Huber Logistic MulticlassHinge Multinomial SmoothedHinge Squared Weighted",
+    "solvers.per_record": "PerRecord",
+    "solvers.plans.linear": "Plan",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = {
-    *_HOMES, "accounting", "auditing", "checks", "errors", "federated", "forecast", "losses", "preprocessing",
-    "requests", "schema", "store",
-}  # fmt: skip
+"""Where each public name is defined."""
+_ROOMS = ("adapters", "audit", "engine", "federated", "models", "solvers", "store", "tables")
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: the command line answers at once where it needs no scikit-learn."""
-    if name in _HOME:
-        value = getattr(import_module(f"expunge.{_HOME[name]}"), name)
-    elif name in _MODULES:
-        value = import_module(f"expunge.{name}")
-    else:
-        raise AttributeError(f"module 'expunge' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import expunge
-from expunge.auditing import audit, write_report
+from expunge.audit import audit, write_report
 
 WIDTHS = (360, 768, 1000, 1400)
 PICTURES = Path("out/browser")

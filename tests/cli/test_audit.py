@@ -58,12 +58,12 @@ def test_a_file_that_is_cut_short_gets_a_report_too(model, run, tmp_path):
 
 
 REFUSED = {
-    "too few rehearsals": (3, "runs=10: give a whole number of at least 100", ("--runs", "10")),
+    "too few rehearsals": (3, "--runs 10: give a whole number of at least 100", ("--runs", "10")),
     "a folder": (3, ".: a folder; give the name of a file in it", ("-o", ".")),
     "a folder that is not there": (3, "no/r.html: there is no folder no", ("-o", "no/r.html")),
     "no test records": (3, "none.csv: there are no records", ("--test", "none.csv")),
     "no test file": (3, "no.csv: there is no such file", ("--test", "no.csv")),
-    "an id of another type": (3, "column 'id': 'x' is no whole number", ("--id", "x")),
+    "an id of another type": (3, "--id x: not a 64-bit integer", ("--id", "x")),
     "an empty file": (3, "--ids-file: empty.txt is empty", ("--ids-file", "empty.txt")),
     "no key": (5, "no.pub: No such file", ("--public-key", "no.pub")),
     "a key that is none": (3, "others.csv: not a public key in PEM", ("--public-key", "others.csv")),

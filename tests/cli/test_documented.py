@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from expunge.cli.demo import write_patients
 from expunge.cli.reference import reference
-from expunge.cli.show import write_patients
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,8 @@
 """Ctrl-C at any moment: what was acknowledged is done, what had begun is finished, and nothing is left half."""
 
+import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import expunge
 from cli.conftest import contents, flat
 from cli.tables import people, schema, write_csv
+from expunge.cli import main
 from expunge.store import check_receipts
 from expunge.store.failpoints import NAMES
 
@@ -57,7 +60,7 @@ def test_a_request_that_had_begun_is_finished_and_its_receipt_is_printed(kind, p
     asked, ids = REQUESTS[kind]
     result = run(*asked, hook={"points": [point]})
     assert result.code == INTERRUPTED
-    assert "Ctrl-C came when the request had begun, so it is being finished" in flat(result.err)
+    assert "Ctrl-C came after the request had started, so it is being completed" in flat(result.err)
     assert result.out.count(f" {kind.replace('unlearn', 'delete')} ") == 1
     assert f"{len(ids)} records are in the model now." in result.out
     assert look(ready) == (ids, 1)
@@ -67,7 +70,7 @@ def test_a_request_that_was_finished_is_told_in_json_too(ready, run):
     result = run(*REQUESTS["unlearn"][0], "--json", hook={"points": ["request: decided"]})
     assert (result.code, result.err) == (INTERRUPTED, "")
     assert [one["removed"] for one in result.data["receipts"]] == [2]
-    assert "being finished" in result.data["notes"][0]
+    assert "being completed" in result.data["notes"][0]
 
 
 @pytest.mark.parametrize("again", ["request: decided", "request: written"])
@@ -106,6 +109,32 @@ def test_a_request_that_is_interrupted_at_some_instant_is_made_or_not(turn, read
     assert "Traceback" not in result.err
     there, receipts = look(ready)
     assert (there, receipts) in ((ids, 1), (set(range(1, 61)), 0))
+
+
+def test_who_presses_it_when_the_command_has_ended_presses_nothing(start):
+    command = start("--version")
+    while Path(f"/proc/{command.pid}").exists():
+        time.sleep(0.005)
+    command.interrupt()
+    assert command.wait().code == 0
+
+
+def test_outside_of_a_command_it_ends_without_a_traceback(monkeypatch):
+    def press(*given, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("expunge.cli.app.app", press)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_before_a_command_has_begun_nothing_is_printed_wherever_it_comes(run):
+    """An exception in a destructor could only be printed."""
+    result = run("--version", hook={"in a destructor": True})
+    assert (result.code, result.out, result.err) == (INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize("name", ["compact: copied", "compact: replacing", "compact: replaced", "backup: copied"])

@@ -23,18 +23,18 @@ def test_other_models_can_be_planned(kind, done):
 
 
 REFUSED = {
-    "part of a record": (2, "Invalid value for '--records': '1.5' is no whole number", ("--records", "1.5")),
-    "too many": (2, "'1e30' is no whole number", ("--records", "1e30")),
-    "no number": (2, "'many' is no whole number, such as 2e6", ("--features", "many")),
-    "no records": (3, "records=0: give a whole number of at least 1", ("--records", "0")),
-    "no features": (3, "features=0: give a whole number of at least 1", ("--features", "0")),
+    "part of a record": (2, "Invalid value for '--records': '1.5' is not a whole number", ("--records", "1.5")),
+    "too many": (2, "'1e30' is not a whole number", ("--records", "1e30")),
+    "no number": (2, "'many' is not a whole number, such as 2e6", ("--features", "many")),
+    "no records": (3, "--records 0: give a whole number of at least 1", ("--records", "0")),
+    "no features": (3, "--features 0: give a whole number of at least 1", ("--features", "0")),
     "more than can be": (3, "cannot be forecast; give fewer", ("--records", "1e18")),
-    "rho above 1": (3, "rho=2.0: give a probability", ("--rho", "2")),
+    "rho above 1": (3, "--rho 2.0: give a probability", ("--rho", "2")),
     "rho that is none": (2, "'abc' is neither a probability nor auto", ("--rho", "abc")),
-    "one class": (3, "classes=1: give a whole number of at least 2", ("--classes", "1")),
+    "one class": (3, "--classes 1: give a whole number of at least 2", ("--classes", "1")),
     "no clusters": (3, "--clusters 0: give a whole number above 0", ("--model", "kmeans", "--clusters", "0")),
     "no records of anyone": (3, "--records-per-subject 0", ("--records-per-subject", "0")),
-    "no time": (3, "seconds=0.0: give a finite number above 0", ("--seconds", "0")),
+    "no time": (3, "--seconds 0.0: give a finite number above 0", ("--seconds", "0")),
     "no such model": (2, "'forest' is not one of", ("--model", "forest")),
     "a table": (2, "Got unexpected extra argument(s) (people.csv)", ("people.csv",)),
 }

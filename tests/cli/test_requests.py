@@ -9,8 +9,10 @@ import typer
 import expunge
 from cli.conftest import flat
 from cli.tables import COLUMNS, people, write_csv
-from expunge.cli.change import unlearn
+from expunge.cli.inspect import info
+from expunge.cli.requests import insert, replace, unlearn
 from expunge.store import failpoints, scan
+from expunge.store.receipts import Receipt
 
 UNLEARN, INSERT, REPLACE = ("unlearn", "m.expunge"), ("insert", "m.expunge"), ("replace", "m.expunge")
 
@@ -51,6 +53,25 @@ def test_a_receipt_in_json_says_that_and_never_how(model, done):
     )
 
 
+def test_of_all_receipts_only_the_one_that_was_made_is_read(model, tmp_path, monkeypatch):
+    path = model()
+    with expunge.open(path) as found:
+        found.unlearn(np.arange(1, 21))
+    parsed, read = [], Receipt.from_json.__func__
+    monkeypatch.setattr(
+        Receipt, "from_json", classmethod(lambda cls, text: parsed.append(read(cls, text)) or parsed[-1])
+    )
+    unlearn([path], id=["30"])
+    replace(path, [write_csv(tmp_path / "corrected.csv", people(2, 41, seed=2))])
+    info(path)
+    assert [(one.kind, one.removed, one.added) for one in parsed] == [
+        ("delete", 1, 0), ("replace", 2, 2),
+    ]  # fmt: skip
+    parsed.clear()
+    insert(path, [write_csv(tmp_path / "new.csv", people(3, 901))])  # who looks for those who were erased, once
+    assert [one.kind for one in parsed] == ["delete", "delete", "replace", "insert"]
+
+
 def test_the_outcome_is_told_only_to_who_asks(model, run):
     model()
     result = run(*UNLEARN, "--id", 7)
@@ -79,14 +100,14 @@ def test_those_that_are_not_there_are_passed_over_if_so_asked(model, done):
 def test_ids_that_are_texts(model, done, refused, tmp_path):
     path = model(id="text")
     done(*UNLEARN, "--id", "7")
-    refused(4, "ids: there is no record '07'", *UNLEARN, "--id", "07")
+    refused(4, "--id 07: not in m.expunge", *UNLEARN, "--id", "07")
     assert "7" not in ids_in(path)
 
 
 def test_records_without_ids_are_named_by_their_number(model, done, refused):
     model(id="")
     assert done(*UNLEARN, "--number", 0, "--json")["records"] == 59
-    refused(4, "ids: there is no record 60", *UNLEARN, "--number", 60)
+    refused(4, "--number 60: not in m.expunge", *UNLEARN, "--number", 60)
     refused(3, "--id: the schema has no column that names records. They are numbered from 0", *UNLEARN, "--id", 1)
     refused(3, "the schema has no column that names records", *REPLACE, "others.csv")
 
@@ -99,7 +120,7 @@ def test_people_are_erased_with_all_their_records(model, done, refused, tmp_path
     assert ids_in(path) == set(range(1, 61)) - {7, 8, 13, 14, 17, 18}
     assert done(*UNLEARN, "--id", 1, "--json")["records"] == 53  # single records can be, too
     assert not scan(path, ["S-0004", "S-0007", "S-0009"])
-    refused(4, "there is no record of subject 'S-0004'", *UNLEARN, "--subject", "S-0004")
+    refused(4, "--subject S-0004: not in m.expunge", *UNLEARN, "--subject", "S-0004")
     found = done("receipts", "m.expunge", "--subject", "S-0007", "--json")
     assert [one["removed"] for one in found["receipts"]] == [4]
     assert done("receipts", "m.expunge", "--subject", "S-0001", "--json")["receipts"] == []
@@ -122,7 +143,7 @@ def test_a_model_made_in_python_takes_ids_but_no_tables(refused, done, tmp_path)
     said = "m.expunge: this model was made in Python, without a schema"
     for command in ("predict", "evaluate", "insert", "replace"):
         assert "or fit it by `expunge fit --schema`" in refused(3, said, command, "m.expunge", "others.csv")
-    refused(4, "there is no record 'p17'", *UNLEARN, "--id", "p17")
+    refused(4, "--id p17: not in m.expunge", *UNLEARN, "--id", "p17")
     assert "schema" not in done("info", "m.expunge", "--json")
 
 
@@ -134,24 +155,32 @@ UNKNOWN = {
         "the schema has no column that names people; name records with --id",
         ("--subject", "x"),
     ),
-    "not there": (4, "ids: there is no record 999; it may have been deleted already", ("--id", "999")),
-    "one of two": (4, "ids: there is no record 999", ("--id", "1", "--id", "999")),
-    "twice": (4, "ids: 1 stands twice; name each record once", ("--id", "1", "--id", "1")),
-    "another type": (3, "column 'id': 'abc' is no whole number of 64 bits", ("--id", "abc")),
-    "a fraction": (3, "column 'id': '1.0' is no whole number", ("--id", "1.0")),
-    "too large": (3, "column 'id': '99999999999999999999' is no whole number", ("--id", "9" * 20)),
+    "not there": (4, "--id 999: not in m.expunge. Deleted already, or never in it", ("--id", "999")),
+    "one of two": (4, "--id 999: not in m.expunge", ("--id", "1", "--id", "999")),
+    "twice": (4, "--id 1, --id 1: the same name is given twice; name each once", ("--id", "1", "--id", "1")),
+    "another type": (3, "--id abc: not a 64-bit integer, as all of the column 'id' are", ("--id", "abc")),
+    "a fraction": (3, "--id 1.0: not a 64-bit integer", ("--id", "1.0")),
+    "too large": (3, "--id 99999999999999999999: not a 64-bit integer", ("--id", "9" * 20)),
     "empty": (3, "--id: empty; give the id itself", ("--id", "")),
     "no such file": (3, "--ids-file: no.txt cannot be read", ("--ids-file", "no.txt")),
     "a folder": (3, "--ids-file: . cannot be read", ("--ids-file", ".")),
     "an empty file": (3, "--ids-file: empty.txt is empty; write one id on each line", ("--ids-file", "empty.txt")),
-    "twice in a file": (4, "ids: 5 stands twice", ("--ids-file", "twice.txt")),
-    "in a file and beside": (4, "ids: 6 stands twice", ("--ids-file", "once.txt", "--id", "6")),
-    "no number in a file": (3, "column 'id': 'id' is no whole number", ("--ids-file", "header.txt")),
+    "twice in a file": (
+        4,
+        "line 1 of twice.txt, line 2 of twice.txt: the same name is given",
+        ("--ids-file", "twice.txt"),
+    ),
+    "in a file and beside": (
+        4,
+        "--id 6, line 1 of once.txt: the same name is given twice",
+        ("--ids-file", "once.txt", "--id", "6"),
+    ),
+    "no number in a file": (3, "line 1 of header.txt: not a 64-bit integer", ("--ids-file", "header.txt")),
     "no text": (3, "--ids-file: binary.txt cannot be read", ("--ids-file", "binary.txt")),
     "an empty file of people": (3, "--subjects-file: empty.txt is empty", ("--subjects-file", "empty.txt")),
     "a key that is none": (3, "others.csv: not a private key in PEM", ("--id", "1", "--sign-with", "others.csv")),
     "no key": (5, "no.pem: No such file", ("--id", "1", "--sign-with", "no.pem")),
-    "a wait below 0": (3, "wait=-1.0: give a number of seconds, 0 or more", ("--id", "1", "--wait", "-1")),
+    "a wait below 0": (3, "--wait -1.0: give a number of seconds, 0 or more", ("--id", "1", "--wait", "-1")),
     "no wait": (2, "Invalid value for '--wait'", ("--id", "1", "--wait", "x")),
     "an option of another": (2, "No such option: --on-error", ("--id", "1", "--on-error", "skip")),
 }
@@ -206,13 +235,23 @@ def test_broken_lines_are_skipped_and_counted(model, run, tmp_path):
 
 
 CHANGES = {
-    "an id that is taken": (4, INSERT, people(3), "ids: 1 is already there; use replace, or give a new id"),
-    "an id twice": (4, INSERT, [*people(3, 101), people(1, 101)[0]], "ids: 101 stands twice"),
-    "an id that is not there": (4, REPLACE, people(3, 59), "ids: there is no record 61"),
-    "a correction twice": (4, REPLACE, [people(1)[0], people(1)[0]], "ids: 1 stands twice; name each record once"),
+    "an id that is taken": (4, INSERT, people(3), "ids: 1 is in the model already; use replace, or give a new id"),
+    "an id twice": (4, INSERT, [*people(3, 101), people(1, 101)[0]], "ids: duplicate id 101"),
+    "an id that is not there": (
+        4,
+        REPLACE,
+        people(3, 59),
+        "line 4: no such record is in the model. `expunge insert` adds new ones; --ignore-missing skips them.",
+    ),
+    "a correction twice": (4, REPLACE, [people(1)[0], people(1)[0]], "ids: duplicate id 1; name each record once"),
     "no records": (3, INSERT, [], "new.csv: there are no records; give at least one"),
     "no corrections": (3, REPLACE, [], "new.csv: there are no records; give at least one"),
-    "an id of another type": (3, INSERT, [("x", *people(1)[0][1:])], "new.csv: line 2 (column 'id': no whole number"),
+    "an id of another type": (
+        3,
+        INSERT,
+        [("x", *people(1)[0][1:])],
+        "new.csv: line 2 (column 'id': not a 64-bit integer",
+    ),
     "no id": (3, REPLACE, [("", *people(1)[0][1:])], "new.csv: line 2 (column 'id': missing)"),
     "a short line": (3, INSERT, [*people(2, 101), (103, "S-1")], "new.csv: line 4 (2 fields, where the header has 8)"),
 }
@@ -247,13 +286,13 @@ def test_a_person_cannot_get_more_records_than_declared(model, refused, tmp_path
 
 def test_a_new_plan(model, done, refused):
     model()
-    assert "m.expunge was fitted anew in" in done("replan", "m.expunge")
+    assert "m.expunge was refitted in" in done("replan", "m.expunge")
     found = done("replan", "m.expunge", "--expected-records", "1e4", "--json")
     assert found["records"] == 60
     assert found["size_class"][0] <= 10_000 <= found["size_class"][1]
     assert done("verify", "m.expunge", "--json")["ok"]
-    refused(3, "expected_records=0: give a whole number above 0", "replan", "m.expunge", "--expected-records", "0")
-    refused(2, "'1.5' is no whole number, such as 2e6", "replan", "m.expunge", "--expected-records", "1.5")
+    refused(3, "--expected-records 0: give a whole number above 0", "replan", "m.expunge", "--expected-records", "0")
+    refused(2, "'1.5' is not a whole number, such as 2e6", "replan", "m.expunge", "--expected-records", "1.5")
 
 
 def test_a_plan_that_is_outgrown_is_noted(model, run, tmp_path):
@@ -294,7 +333,7 @@ def test_a_correction_does_not_give_a_record_to_someone_else(model, done, refuse
     write_csv(tmp_path / "same.csv", [mine])
     assert done(*REPLACE, "same.csv", "--json")["records"] == 60
     write_csv(tmp_path / "moved.csv", [(mine[0], "S-0002", *mine[2:])])
-    refused(3, ["column 'who': record 1 is another subject's", "insert it anew"], *REPLACE, "moved.csv")
+    refused(3, ["column 'who': record 1 is another subject's", "insert it again"], *REPLACE, "moved.csv")
 
 
 # --- what others do meanwhile -------------------------------------------------------------------------
@@ -315,7 +354,7 @@ def test_what_is_done_is_acknowledged_though_deleted_bytes_are_still_in_the_log(
     assert result.code == 0
     assert "Done, and on disk" in result.out
     assert "log, which may have deleted bytes, cannot be emptied" in flat(result.err)
-    assert "done and durable: do not repeat it" in flat(result.err)
+    assert "completed and saved. Do not repeat it" in flat(result.err)
     result = run(*UNLEARN, "--id", "8", "--wait", "0.1", "--json")
     assert (result.code, result.data["error"]["kind"]) == (6, "BusyStore")
     other.execute("ROLLBACK")
@@ -340,7 +379,7 @@ def test_who_waits_to_be_erased_is_not_to_be_asked_for_again(other, monkeypatch,
 
     monkeypatch.setattr(failpoints, "hook", meanwhile)
     with pytest.raises(typer.Exit) as caught:
-        unlearn(tmp_path / "m.expunge", id=["7"], wait=0.1)
+        unlearn([tmp_path / "m.expunge"], id=["7"], wait=0.1)
     assert caught.value.exit_code == 5
     assert "recorded; the next to use the store finishes it, so do not repeat it." in flat(capsys.readouterr().err)
     other.execute("ROLLBACK")

@@ -6,7 +6,7 @@ import pytest
 
 from cli.conftest import flat
 from cli.tables import COLUMNS, people, write_csv
-from expunge.schema import read_schema
+from expunge.tables.schema import read_schema
 
 SCHEMA = ("schema", "people.csv")
 
@@ -52,7 +52,7 @@ def test_broken_lines_are_passed_over_and_counted(table, run):
     (table / "people.csv").write_text("\n".join([*lines[:4], "7,8", *lines[4:]]))
     result = run(*SCHEMA)
     assert result.code == 0
-    said = "1 records cannot be read, and were passed over: people.csv: line 5 (2 fields, where the header has 8)."
+    said = "1 record cannot be read, and was skipped: people.csv: line 5 (2 fields, where the header has 8)."
     assert said in flat(result.err)
 
 
@@ -101,7 +101,7 @@ def test_a_newcomer_with_an_untidy_table(tmp_path, done, run):
     kinds = {name: one["kind"] for name, one in draft["columns"].items()}
     assert kinds == {
         "Kunden-Nr.": "subject", "Größe (cm)": "numeric", "first visit": "date", "Bemerkung": "text",
-        "größte Rechnung": "ignore", "is sick?": "target",
+        "größte Rechnung": "numeric", "is sick?": "target",
     }  # fmt: skip
     asked = ("fit", "Kunden 2026.csv", "--schema", "schema.toml", "-o", "m.expunge")
     stopped = run(*asked)
@@ -112,3 +112,69 @@ def test_a_newcomer_with_an_untidy_table(tmp_path, done, run):
     assert found["data"]["missing"] == {"Größe (cm)": 16, "first visit": 11}
     assert done("unlearn", "m.expunge", "--subject", "S-0003", "--json")["records"] == 78
     assert done("verify", "m.expunge", "--json")["ok"]
+
+
+# --- tables from elsewhere ----------------------------------------------------------------------------
+
+
+def write_european(path, first, count, encoding="cp1252"):
+    """A table as European offices have them: semicolons, decimal commas, % and €, the day first, umlauts in Latin-1."""
+    lines = ["Nr;Größe;Anteil;Miete;Seit;Stadt;zahlt"]
+    for number in range(first, first + count):
+        rent = f"{250 * (number % 11) + 0.5:,.2f}".translate({ord(","): ".", ord("."): ","})
+        city = ("Köln", "Münster", "Bonn")[number % 3]
+        day = f"{1 + number % 28:02}.{1 + number % 12:02}.{2015 + number % 9}"
+        paid = "nö" if number % 11 > 5 else "ja"
+        lines.append(f"{number};1,{50 + number % 49};{number % 100},5 %;{rent} €;{day};{city};{paid}")
+    path.write_bytes("\r\n".join(lines).encode(encoding))
+
+
+def test_a_european_table_from_draft_to_prediction(tmp_path, done, run, refused):
+    write_european(tmp_path / "leute.csv", 1, 200)
+    result = run("schema", "leute.csv", "--id", "Nr", "--target", "zahlt")
+    assert result.code == 0
+    assert "they were read as cp1252, which is a guess" in flat(result.err)
+    text = (tmp_path / "schema.toml").read_text(encoding="utf-8")
+    for said in (
+        'encoding = "cp1252" # guessed; check',
+        "# numbers; guessed: decimal comma; check",
+        "# numbers; guessed: decimal comma, unit %; check",
+        "guessed: decimal comma, point between thousands, unit €; check",
+        "# dates, in whole years; guessed: day before month; check",
+        'format = "%d.%m.%Y"',
+        'values = ["Bonn", "Köln", "Münster"]',
+    ):
+        assert said in text
+    found = read_schema(tmp_path / "schema.toml")
+    kinds = {part.name: part.kind for part in found.features}
+    assert kinds == {
+        "Größe": "numeric", "Anteil": "numeric", "Miete": "numeric", "Seit": "date", "Stadt": "categorical",
+    }  # fmt: skip
+    (tmp_path / "schema.toml").write_text(text.replace("confirmed = false", "confirmed = true"), encoding="utf-8")
+    write_european(tmp_path / "neue.csv", 201, 40)
+    fitted = done("fit", "leute.csv", "--schema", "schema.toml", "-o", "m.expunge", "--rho", "1", "--json")
+    assert fitted["data"] == {"rows": 200, "clipped": {}, "unknown": {}, "missing": {}, "skipped": 0}
+    latin = done("predict", "m.expunge", "neue.csv")
+    assert len(latin.splitlines()) == 41
+    assert "probability of nö" in latin
+    assert done("evaluate", "m.expunge", "neue.csv", "--json")["accuracy"] > 0.6
+    write_european(tmp_path / "utf8.csv", 201, 40, "utf-8")
+    refused(
+        3, "utf8.csv: is UTF-8, and not cp1252 as declared; give --encoding utf-8", "evaluate", "m.expunge", "utf8.csv"
+    )
+    assert done("predict", "m.expunge", "utf8.csv", "--encoding", "utf-8") == latin
+    assert done("insert", "m.expunge", "neue.csv", "--json")["records"] == 240
+    done("replace", "m.expunge", "utf8.csv", "--encoding", "utf-8")
+    assert done("verify", "m.expunge", "--json")["ok"]
+    (tmp_path / "odd.csv").write_bytes((tmp_path / "neue.csv").read_bytes().replace(b",5 %", b".5 %", 1))
+    refused(3, "odd.csv: line 2 (column 'Anteil': not a number); fix the file", "evaluate", "m.expunge", "odd.csv")
+
+
+def test_latin_1_without_a_word_about_it_is_refused_with_a_remedy(tmp_path, done, refused):
+    write_european(tmp_path / "leute.csv", 1, 60, "utf-8")
+    done("schema", "leute.csv", "--id", "Nr", "--target", "zahlt")
+    write_european(tmp_path / "leute.csv", 1, 60)
+    fit = ("fit", "leute.csv", "--schema", "schema.toml", "-o", "m.expunge")
+    refused(3, "the header is broken (byte 0xF6 is not UTF-8); if the file is in Latin-1, declare encoding", *fit)
+    refused(3, "encoding = 'klingon': use \"utf-8\"", *fit, "--encoding", "klingon")
+    done(*fit, "--encoding", "cp1252", "-q")

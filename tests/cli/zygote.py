@@ -27,9 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = (
-    "expunge", "expunge.cli.app", "expunge.cli.scores", "expunge.estimators", "expunge.schema", "expunge.store",
-    "expunge.store.receipts", "expunge.forecast", "expunge.progress",
-    "expunge.auditing.people", "expunge.auditing.scoring", "expunge.schema.drafting", "expunge.auditing",
+    "expunge", "expunge.cli.app", "expunge.cli.console", "expunge.cli.scores", "expunge.models.opening",
+    "expunge.models.classifiers", "expunge.models.kmeans", "expunge.models.regressors", "expunge.models.ridge",
+    "expunge.models.ingest", "expunge.tables.schema.encoding", "expunge.tables.schema.toml", "expunge.store.copies",
+    "expunge.store.receipts", "scipy.fft", "scipy.linalg", "scipy.optimize", "scipy.sparse", "scipy.stats",
+    "expunge.audit.forecast", "expunge.base.progress",
+    "expunge.audit.people", "expunge.audit.scoring", "expunge.tables.schema.drafting",
+    "expunge.audit.auditor", "expunge.audit.report",
     "pyarrow.csv", "pyarrow.parquet", "pyarrow.compute", "tomlkit", "rich.progress", "rich.table", "typer.completion",
     "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text",
     "typer._adapters", "pyarrow.pandas_compat", "tempfile", "secrets",
@@ -61,8 +65,8 @@ class Command:
     """A command that is running."""
 
     def __init__(self, connection, ends):
-        self._connection = connection
-        self.pid = int(connection.recv(20))
+        self._connection, self._answers = connection, connection.makefile("rb")
+        self.pid = int(self._answers.readline())
         self._read = [bytearray() for _ in ends]
         self._readers = [threading.Thread(target=self._drain, args=pair) for pair in zip(ends, self._read, strict=True)]
         for reader in self._readers:
@@ -74,17 +78,19 @@ class Command:
                 read += piece
 
     def interrupt(self):
-        """Press Ctrl-C."""
-        os.kill(self.pid, signal.SIGINT)
+        """Press Ctrl-C, if it has not ended by itself: only its parent knows that."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(b"interrupt")
 
     def wait(self):
         """Return what came of it."""
         try:
-            code = int(self._connection.recv(20))
+            code = int(self._answers.readline())
         except TimeoutError:
             os.kill(self.pid, signal.SIGKILL)
             raise
         finally:
+            self._answers.close()
             self._connection.close()
         for reader in self._readers:
             reader.join()
@@ -106,14 +112,18 @@ class Zygote:
         )
         assert self._process.stdout.readline() == b"ready\n"
 
-    def start(self, *arguments, cwd, env=None, hook=None, terminal=False, out=None, limit=None):
+    def start(self, *arguments, cwd, env=None, hook=None, terminal=False, out=None, limit=None, given=b""):
         """Start a command, in a terminal if so wanted; what it prints goes to ``out`` if that is given.
+
+        ``given`` is what it can read from standard input.
 
         ``hook`` says when it presses Ctrl-C: {"points": [...]} at these points of the store's work, in this order,
         {"line": n} at the n-th line of our code. Or that it imports all of our code anew ({"fresh": True}), or has an
         error of its own ({"raise": True}). ``limit`` is how many bytes a file may have.
         """
-        stdin = os.open(os.devnull, os.O_RDONLY)
+        stdin, ours = os.pipe()
+        os.write(ours, given)  # a few bytes, for which a pipe has room
+        os.close(ours)
         if terminal:
             ends, theirs = _new_terminal()
         else:
@@ -163,13 +173,17 @@ def serve(path):
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child takes it when it is ready
     print("ready", flush=True)
     children = {}
     while True:
-        asked, _, _ = select.select([server, 0], [], [], 0.005 if children else None)
+        asked, _, _ = select.select([server, 0, *children.values()], [], [], 0.005 if children else None)
         if 0 in asked:
             return
-        if asked:
+        for pid, connection in children.items():  # none of them is waited for yet: the number is still its own
+            if connection in asked and connection.recv(20) == b"interrupt":
+                os.kill(pid, signal.SIGINT)
+        if server in asked:
             connection, _ = server.accept()
             request, files, _, _ = socket.recv_fds(connection, 2**16, 3)
             with warnings.catch_warnings():  # some import has started a thread
@@ -180,13 +194,14 @@ def serve(path):
                     other.close()
                 _live(json.loads(request), files)
             children[pid] = connection
-            connection.send(str(pid).encode())
+            connection.send(f"{pid}\n".encode())
             for file in files:
                 os.close(file)
         for pid, connection in list(children.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+                with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+                    connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
                 children.pop(pid).close()
 
 
@@ -216,6 +231,10 @@ def _main():
 
     code = 0
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    except KeyboardInterrupt:
+        return 130
+    try:
         main()
     except SystemExit as end:
         code = end.code
@@ -234,6 +253,23 @@ def _main():
     return code or 0
 
 
+def _press_in_a_destructor(press):
+    """Press Ctrl-C before the command begins, where an exception could only be printed."""
+    import expunge.cli
+
+    start = expunge.cli._run
+
+    class Trap:
+        def __del__(self):
+            press()
+
+    def started():
+        Trap()
+        start()
+
+    expunge.cli._run = started
+
+
 def _install(hook):
     """Press Ctrl-C at points of the work, or at a line."""
     from expunge.store import failpoints
@@ -241,6 +277,8 @@ def _install(hook):
     def press():
         os.kill(os.getpid(), signal.SIGINT)
 
+    if hook.get("in a destructor"):
+        _press_in_a_destructor(press)
     points, left, ours = list(hook.get("points", ())), hook.get("line"), str(Path(failpoints.__file__).parents[1])
 
     def reached(name):
@@ -262,9 +300,9 @@ def _install(hook):
         for name in [name for name in sys.modules if name.partition(".")[0] == "expunge"]:
             del sys.modules[name]
     if "raise" in hook:
-        from expunge.cli import look
+        from expunge.cli import inspect
 
-        look.opened = lambda *given, **how: 1 / 0
+        inspect.held = lambda *given, **how: 1 / 0
     if points:
         failpoints.hook = reached
     if left is not None:

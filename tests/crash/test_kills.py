@@ -4,16 +4,17 @@ What must be true afterwards is in benchmarks/store/killing.py; benchmarks/store
 failpoint of every operation with every kind of model.
 """
 
+import ast
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import expunge
-from expunge.store.failpoints import NAMES
-from expunge.store.keeper import DurableKeeper
+from expunge.store.failpoints import FEDERATION, NAMES
+from expunge.store.owner import StoredOwner
+from expunge.store.session import Session
 from store.crash import LATER, rehearse
 from store.killing import crash, landing, problems, run
 from store.stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
@@ -38,8 +39,41 @@ def test_after_a_kill_at_a_failpoint_nothing_is_lost_and_nothing_is_done_twice(n
 
 
 def test_every_point_that_the_code_reaches_is_one_at_which_processes_are_killed():
-    reached = [re.findall(r'failpoints\.reach\("(.*?)"\)', path.read_text()) for path in SOURCES.rglob("*.py")]
-    assert sorted(name for names in reached for name in names) == sorted(NAMES)
+    assert sorted(points(SOURCES)) == sorted(NAMES + FEDERATION)
+
+
+def points(folder):
+    """The names of all points that sources reach; raise if one could be hidden from whoever reads them."""
+    found = []
+    for path in folder.rglob("*.py"):
+        tree, called = ast.parse(path.read_text()), set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "failpoints.pass_point":
+                called.add(node.func)
+                [name] = node.args
+                found.append(ast.literal_eval(name))
+        for node in ast.walk(tree):
+            if path.name != "failpoints.py":
+                imported = isinstance(node, ast.ImportFrom) and node.module == "expunge.store.failpoints"
+                renamed = isinstance(node, ast.alias) and node.name == "failpoints" and node.asname
+                other = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "failpoints"
+                hidden = imported or renamed or (other and node not in called)
+                assert not hidden, (path, node.lineno)
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "failpoints.pass_point(POINT)", "passes = failpoints.pass_point", "failpoints.hook('save: written')",
+        "from expunge.store.failpoints import pass_point", "from expunge.store import failpoints as points",
+        "failpoints.pass_point(name=POINT)",
+    ],
+)  # fmt: skip
+def test_a_point_that_is_hidden_is_found_out(line, tmp_path):
+    (tmp_path / "module.py").write_text(line)
+    with pytest.raises((AssertionError, ValueError)):
+        points(tmp_path)
 
 
 @pytest.mark.parametrize(("number", "operation"), list(enumerate(OPERATIONS)), ids=lambda given: str(given))
@@ -74,13 +108,13 @@ def killed(tmp_path, deadly, kind="replaying"):
 
 
 def test_a_log_that_is_not_emptied_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(DurableKeeper, "empty_log", lambda keeper: None)
+    monkeypatch.setattr(Session, "empty_log", lambda session: None)
     found = problems(*killed(tmp_path, ("request: committed", 2)))
     assert any(problem.startswith("model: the features of") for problem in found), found
 
 
 def test_a_request_that_is_recorded_and_forgotten_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(DurableKeeper, "_waiting", lambda keeper: None)
+    monkeypatch.setattr(StoredOwner, "_waiting", lambda owner: None)
     found = problems(*killed(tmp_path, ("request: recorded", 2)))
     assert found[0] == "unlearn: midway when it was killed, and not done afterwards"
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from cases.toys import people, toy
 from expunge import Delete, Shuffled
-from expunge.checks import check_exact, compare
-from expunge.errors import BadPlan
-from toys import people, toy
+from expunge.base.errors import BadPlan
+from expunge.engine.checks import check_exact, compare
 
 
 def test_two_samples_of_one_law_pass_about_as_often_as_the_level_says():

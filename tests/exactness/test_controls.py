@@ -2,7 +2,7 @@
 
 import pytest
 
-from expunge.checks import check_exact
+from expunge.engine.checks import check_exact
 from paper.controls import controls
 
 pytestmark = pytest.mark.long

@@ -7,13 +7,18 @@ are among those of test_controls.py.
 
 import pytest
 
-from expunge.checks import check_exact
+from cases.toys import long_but
+from expunge.engine.checks import check_exact
 from paper.cases import descent_cases
 
 TESTED = [case for case in descent_cases() if case.in_tests]
+QUICK = (
+    "descent, rate 1, adaptive, bulk of long and short ones", "descent, rate 1, sequential, stream",
+    "descent, rate 0.5, adaptive, deletion", "descent, rate 0.5, adaptive, insertion",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", long_but(QUICK, TESTED))
 def test_the_state_after_changes_has_the_law_of_fresh_learning(case):
     report = check_exact(case.learner, case.columns, case.requests, runs=400, seed=2)
     assert report.passed, report

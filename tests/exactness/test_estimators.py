@@ -11,11 +11,12 @@ import itertools
 import numpy as np
 import pytest
 
-from expunge.checks import _state, _state_names, check_exact, compare, serve_and_commit
-from expunge.coupling import KEPT
-from expunge.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
-from expunge.records import Delete, Insert, Replace
-from expunge.rows import ArrayRows
+from expunge.engine.checks import _state, _state_names, check_exact, compare, serve_and_commit
+from expunge.engine.couplings.coin import KEPT
+from expunge.engine.requests import Delete, Insert, Replace
+from expunge.engine.transcript import ArrayRows
+from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from patching import patched_everywhere
 
 pytestmark = pytest.mark.long
 
@@ -129,7 +130,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("solver", CHOICES["solver"])
 def test_to_keep_always_is_caught(solver, monkeypatch):
-    monkeypatch.setattr("expunge.reconcile.keep_or_jump", lambda shift, projection, coins: KEPT)
+    monkeypatch.setattr("expunge.engine.couplings.joint.keep_or_jump", lambda shift, projection, coins: KEPT)
     report = check({**PLAIN, "solver": solver, "request": "bulk"}, runs=600, rho=0.95)
     assert report.p_value < 1e-6, report
 
@@ -208,15 +209,25 @@ def test_crossing_a_power_of_two_shows_unless_the_number_of_records_was_declared
     assert declared.passed, declared
 
 
-def test_a_plan_made_for_the_exact_number_of_records_is_caught(monkeypatch):
-    monkeypatch.setattr("expunge.planning.rounded_up", lambda records: records)
-    report = compared({**CLASSES, "rho": 0.95}, [0, 2, 3, 5], runs=500)
+def test_a_plan_made_for_the_exact_number_of_records_is_caught():
+    given, gone = {**CLASSES, "rho": 0.95}, [0, 2, 3]
+    assert compared(given, gone, count=8, runs=500).passed
+    with patched_everywhere("rounded_up", lambda records: records):
+        report = compared(given, gone, count=8, runs=500)
     assert report.p_value < 1e-6, report
 
 
-def test_to_keep_always_is_caught_through_the_estimator(monkeypatch):
-    monkeypatch.setattr("expunge.reconcile.keep_or_jump", lambda shift, projection, coins: KEPT)
-    report = compared({**CLASSES, "rho": 0.95}, [0, 2], runs=500)
+PLANNED = {**CLASSES, "rho": 0.95, "expected_records": 8}
+"""One plan for all sizes, so that nothing but the mistake can be caught."""
+
+
+def test_with_one_plan_for_all_sizes_nothing_is_caught():
+    assert compared(PLANNED, [0, 2], runs=500).passed
+
+
+def test_to_keep_always_is_caught_through_the_estimator():
+    with patched_everywhere("keep_or_jump", lambda shift, projection, coins: KEPT):
+        report = compared(PLANNED, [0, 2], runs=500)
     assert report.p_value < 1e-6, report
 
 
@@ -228,7 +239,7 @@ def test_coefficients_that_are_not_published_anew_are_caught(monkeypatch):
             publish(model)
 
     monkeypatch.setattr(LogisticRegression, "_publish", once)
-    report = compared({**CLASSES, "rho": 0.95}, [0, 2], runs=300)
+    report = compared(PLANNED, [0, 2], runs=500)
     assert report.p_value < 1e-6, report
 
 

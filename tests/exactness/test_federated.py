@@ -6,6 +6,7 @@ be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/federated/exactne
 
 import pytest
 
+from cases.toys import long_but
 from federated.controls import controls
 from federated.toy import cases
 
@@ -13,16 +14,15 @@ TESTED = ("leave, half of the rounds", "join in mid-replay", "join while rounds 
           "moody clients, two leave in turn")  # fmt: skip
 STORIES = [case for case in cases() if case.name in TESTED]
 MISTAKES = [control for control in controls() if control.in_tests]
-name = lambda one: one.name  # noqa: E731
 
 
-@pytest.mark.parametrize("case", STORIES, ids=name)
+@pytest.mark.parametrize("case", long_but(["leave, half of the rounds", "join in mid-replay"], STORIES))
 def test_the_state_after_clients_came_and_left_has_the_law_of_fresh_training(case):
     report = case.check(runs=450, seed=8)
     assert report.passed, report
 
 
-@pytest.mark.parametrize("control", MISTAKES, ids=name)
+@pytest.mark.parametrize("control", long_but(["new coins until it keeps", "answers along the old path"], MISTAKES))
 def test_the_mistake_is_caught(control):
     with control.mistake():
         report = control.wrong.check(runs=control.in_tests, seed=8)

@@ -2,20 +2,20 @@
 
 The rule preserves the law on any grid. Only the draw of the noise comes from further away on a coarse one: by at most
 0.17·√(Tm)/64 in total variation, too little to be seen with so many runs. (A reflection that is rounded to the grid:
-tests/test_coupling.py.)
+tests/engine/test_coin.py.)
 """
 
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
-import expunge.grid
-import expunge.independent as independent
-import expunge.verdicts as verdicts
+import expunge.base.grid
+from cases.toys import long_but
 from expunge import Arrival, BinaryTree, Delete, Everyone, Identity, Insert, Scattered, Shuffled, SquareRoot
-from expunge.checks import check_exact
+from expunge.engine.checks import check_exact
+from expunge.engine.couplings import verdict
 from paper.cases import ALIGNED, BULK, ONE, PEOPLE, STREAM, learner
+from patching import patched_everywhere
 
 COARSE = 3
 CASES = {
@@ -37,7 +37,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr(expunge.grid, "FINENESS", COARSE)
+    monkeypatch.setattr(expunge.base.grid, "FINENESS", COARSE)
 
 
 def anew(plan):
@@ -47,7 +47,7 @@ def anew(plan):
     return plan
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", long_but(["square root, bulk", "tree, row by row", "everyone, adaptive"], CASES))
 def test_the_state_after_changes_has_the_law_of_fresh_learning(name):
     plan, requests = CASES[name]
     report = check_exact(anew(plan), (PEOPLE,), requests, runs=1_500, seed=5)
@@ -58,10 +58,12 @@ def test_a_shift_that_is_not_the_change_of_what_was_rounded_is_caught():
     """The leaving record's own contribution, in floating point, in the place of the change of the rounded sum."""
     plan = anew(learner(Everyone(2), Identity(), "sequential", sigma=1.0))
 
-    def changes(setting):
-        found = yield from verdicts.changes(setting)
+    right = verdict.changes
+
+    def changes(old):
+        found = right(old)
         return found._replace(shifts=found.parts.sums)
 
-    with mock.patch.object(independent, "changes", changes):
+    with patched_everywhere("changes", changes):
         report = check_exact(plan, (ALIGNED,), (Delete([0]),), runs=2_000, seed=5)
     assert report.p_value < 1e-6, report

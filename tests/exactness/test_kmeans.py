@@ -9,25 +9,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from expunge.checks import _state, _state_names, check_exact, compare
-from expunge.estimators import KMeans
-from expunge.rules import Lloyd
+from cases.toys import long_but
+from expunge.engine.checks import _state, _state_names, check_exact, compare
+from expunge.models import KMeans
+from expunge.solvers.lloyd import Lloyd
 from paper.cluster_cases import POINTS, cluster_cases, cluster_controls
 
-pytestmark = pytest.mark.filterwarnings("ignore::expunge.errors.NoiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::expunge.NoiseWarning")
 
 LEVEL = 0.01
 TESTED = [case for case in cluster_cases() if case.in_tests]
+QUICK_CONTROLS = ("k-means, the count of a deleted point stays", "k-means, a budget from half the norms")
 
 
-@pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", long_but(["k-means, adaptive, bulk", "k-means, adaptive, insertion"], TESTED))
 def test_the_state_after_requests_has_the_law_of_fresh_learning(case):
     runs = 200 if "stream" in case.name else 350
     report = check_exact(case.learner, case.columns, case.requests, runs=runs, level=LEVEL, seed=3)
     assert report.passed, report
 
 
-@pytest.mark.parametrize("control", cluster_controls(), ids=lambda control: control.name)
+@pytest.mark.parametrize("control", long_but(QUICK_CONTROLS, cluster_controls()))
 def test_the_mistake_is_caught(control):
     case, runs = control.case, 3_000 if "fresh fit" in control.name else 300
     with control.mistake():
@@ -87,7 +89,7 @@ def _lively(monkeypatch):
     monkeypatch.setattr(Lloyd, "DEAD", 0.5)
 
 
-@pytest.mark.parametrize("requests", [unlearn, stream])
+@pytest.mark.parametrize("requests", [unlearn, pytest.param(stream, marks=pytest.mark.long)])
 def test_everything_published_has_the_law_of_a_fit_without_the_record(requests):
     report = compared(requests)
     assert report.passed, report

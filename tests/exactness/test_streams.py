@@ -6,7 +6,7 @@ be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/streams/exactness
 
 import pytest
 
-from expunge.checks import check_exact
+from expunge.engine.checks import check_exact
 from streams.cases import cases
 from streams.controls import controls
 from streams.estimator_streams import estimator_streams

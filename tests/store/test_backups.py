@@ -1,16 +1,19 @@
 """Backups, going back to one without bringing anybody back, and compacting."""
 
 import json
+import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import CorruptStore, NotAStore, StoreError
+from expunge.base.errors import CorruptStore, NotAStore, StoreError
 from expunge.store import Restored, backup, restore, scan
 from expunge.store.file import StoreFile
+from expunge.store.keys import make_key
 from expunge.store.state import Pending, read_state
 
 rng = np.random.default_rng(6)
@@ -18,7 +21,7 @@ X = rng.normal(size=(300, 4)) / 4
 Y = np.where(X[:, 0] > 0, "yes", "no")
 IDS = np.array([f"person-{number:03d}" for number in range(300)])
 SUBJECTS = np.array([f"household-{number // 2:03d}" for number in range(300)])
-pytestmark = pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 
 
 @pytest.fixture
@@ -48,13 +51,13 @@ def test_a_backup_is_a_store_like_the_original(path, tmp_path):
 
 def test_a_backup_has_no_request_that_waits_nor_its_coins(path, tmp_path):
     with expunge.open(path) as model:
-        keeper = model._keeper
-        with keeper.lock:
+        owner = model._owner
+        with owner.lock:
             request = model.prepare_request(expunge.Delete(IDS[:2]))
-            keeper._record(Pending(request, "0" * 32, keeper.state.version, bytes(32), "2020-02-29"))
+            owner._record(Pending(request, "0" * 32, owner.state.version, bytes(32), "2020-02-29"))
     backup(path, tmp_path / "copy")
     file = StoreFile(tmp_path / "copy")
-    assert file.get("pending", 0) is None
+    assert not file.get("pending", 0)
     assert read_state(file).version == 1
     file.close()
     assert ids_of(tmp_path / "copy") == IDS[2:200].tolist()
@@ -72,15 +75,44 @@ def test_who_was_erased_since_is_erased_again(path, tmp_path):
         model.unlearn(IDS[201:202])
         model.insert(X[10:11], Y[10:11], ids=IDS[10:11], subjects=SUBJECTS[10:11])  # came back
         model.replace(X[250:251], Y[250:251], ids=IDS[20:21])
-        version, receipts = model._keeper.state.version, model.export_receipts()["receipts"]
+        version, receipts = model._owner.state.version, model.export_receipts()["receipts"]
     gone = [*range(4), *range(10, 14), *range(100, 104)]
     assert restore(tmp_path / "copy", path) == Restored(erased=9, replaced=1, inserted=4)
     assert ids_of(path) == [IDS[k] for k in range(200) if k not in gone]
     assert scan(path, [*X[gone], *IDS[gone]]) == []
     with expunge.open(path) as model:
-        assert model._keeper.state.version == version + 1
+        assert model._owner.state.version == version + 1
         assert model.export_receipts()["receipts"][: len(receipts)] == receipts
         assert len(model.export_receipts(ids=[IDS[11]])["receipts"]) == 2
+
+
+def leave_waiting(path, request):
+    """Record a request, and do not finish it."""
+    with expunge.open(path) as model:
+        owner = model._owner
+        with owner.lock:
+            prepared = model.prepare_request(request)
+            owner._record(Pending(prepared, "0" * 32, owner.state.version, bytes(32), "2020-02-29"))
+
+
+@pytest.mark.parametrize("since", [False, True])
+@pytest.mark.parametrize("kind", ["insert", "replace"])
+def test_a_request_that_waits_is_taken_over_or_said_to_be_dropped(path, tmp_path, kind, since):
+    backup(path, tmp_path / "copy")
+    if since:
+        with expunge.open(path) as model:
+            model.unlearn(IDS[:1])
+    if kind == "insert":
+        leave_waiting(path, expunge.Insert((X[200:203], Y[200:203]), IDS[200:203], SUBJECTS[200:203]))
+    else:
+        leave_waiting(path, expunge.Replace((X[250:251], Y[250:251]), IDS[20:21]))
+    found = restore(tmp_path / "copy", path)
+    if not since:  # the same state: it is finished with its own coins
+        assert found == Restored(0, 0, 0)
+        assert len(ids_of(path)) == 200 + 3 * (kind == "insert")
+    else:
+        assert found == Restored(1, int(kind == "replace"), 3 * (kind == "insert"), kind)
+        assert ids_of(path) == IDS[1:200].tolist()
 
 
 def test_a_store_that_is_lost_is_restored_with_exported_receipts(path, tmp_path):
@@ -110,6 +142,38 @@ def test_a_store_that_is_damaged_is_restored_too(path, tmp_path):
         restore(tmp_path / "copy", path)
     assert restore(tmp_path / "copy", path, receipts=exported).erased == 5
     assert ids_of(path) == IDS[5:200].tolist()
+
+
+def test_receipts_older_than_those_of_the_store_bring_nobody_back(path, tmp_path):
+    backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        model.unlearn(IDS[:1])
+        old = model.export_receipts()
+        model.unlearn(IDS[1:2])
+        newest = model.export_receipts()
+    with pytest.raises(StoreError, match=r"has receipts that are not among those given.* Leave receipts out"):
+        restore(tmp_path / "backup", path, receipts=old)
+    assert ids_of(path) == IDS[2:200].tolist()
+    assert restore(tmp_path / "backup", path, receipts=newest).erased == 2
+    assert ids_of(path) == IDS[2:200].tolist()
+
+
+def test_a_key_that_is_another_stores_is_never_overwritten(path, tmp_path):
+    other = tmp_path / "copy-key"
+    make_key(other, b"\x07" * 32)
+    before = other.read_bytes()
+    with pytest.raises(StoreError, match="the key of another store lies there"):
+        backup(path, tmp_path / "copy")
+    assert other.read_bytes() == before
+    assert not (tmp_path / "copy").exists()
+
+
+def test_nothing_is_restored_to_a_name_that_a_store_removes(path, tmp_path):
+    backup(path, tmp_path / "backup")
+    with expunge.open(path) as model:
+        receipts = model.export_receipts()
+    with pytest.raises(StoreError, match="names in -new are for files that belong to a store"):
+        restore(tmp_path / "backup", tmp_path / "model-new", receipts=receipts)
 
 
 def test_with_nothing_to_erase_the_backup_is_what_there_is(path, tmp_path):
@@ -226,3 +290,17 @@ def test_readers_go_on_reading_while_a_store_is_compacted(path):
         np.testing.assert_array_equal(reader.coef_, model.coef_)
         assert reader.n_records_ == 80
         assert reader.verify().ok
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names are Unicode there")
+def test_a_store_whose_name_is_not_utf_8_is_backed_up_compacted_and_restored(tmp_path):
+    path, copy = (tmp_path / os.fsdecode(name) for name in (b"m\xff.expunge", b"copy\xff"))
+    expunge.LogisticRegression().fit(np.eye(4), [0, 1, 0, 1]).save(path)
+    with expunge.open(path) as model:
+        model.compact()
+        model.unlearn([1])
+    backup(path, copy)
+    restore(copy, path)
+    with expunge.open(path) as model:
+        assert model.verify().ok
+        assert model.n_records_ == 3

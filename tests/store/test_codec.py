@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import expunge
-from expunge import losses
-from expunge.errors import BadPlan, CorruptStore
-from expunge.extents import Extent
-from expunge.planning import Plan
+from expunge.base.errors import BadPlan, CorruptStore
+from expunge.solvers import losses
+from expunge.solvers.extents import Extent
+from expunge.solvers.plans.linear import Plan
 from expunge.store.codec import Registry, pack, unpack
 from expunge.store.state import KNOWN, Description, State
 
@@ -191,6 +191,45 @@ def test_broken_texts_are_refused_at_once(text):
     assert time.perf_counter() - began < 1.0
 
 
+SWELLING = {
+    "lists": "[" + "[]," * 3_000_000 + "[]]",
+    "dicts": "[" + "{}," * 3_000_000 + "{}]",
+    "values": "[" + "1," * 9_000_000 + "1]",
+    "keys": '{"dict":[' + ",".join(f"[{number},0]" for number in range(5000)) + "]}",
+    "same hash": '{"dict":[' + ",".join(f"[{number * (2**61 - 1)},0]" for number in range(4000)) + "]}",
+    "same hash in tuples": '{"dict":[' + ",".join(
+        f'[{{"tuple":[0,{number * (2**61 - 1)}]}},0]' for number in range(4000)
+    ) + "]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING.keys())
+def test_texts_that_would_take_long_or_swell_are_refused_at_once(text):
+    began = time.process_time()
+    with pytest.raises(CorruptStore, match=r"more than [\d,]+ |of the same hash"):
+        KNOWN.read(text)
+    assert time.process_time() - began < 1.0
+
+
+def test_what_could_not_be_read_again_is_not_written(monkeypatch):
+    with pytest.raises(BadPlan, match="more than 4,096 keys that are no texts"):
+        KNOWN.write(dict.fromkeys(range(5000), 1.0))
+    with pytest.raises(BadPlan, match="17 keys of the same hash"):
+        KNOWN.write({number * (2**61 - 1): 1.0 for number in range(17)})
+    monkeypatch.setattr("expunge.store.codec.LISTS", 3)
+    monkeypatch.setattr("expunge.store.codec.VALUES", 5)
+    with pytest.raises(BadPlan, match=r"description has more than 3 lists; train it with fewer"):
+        KNOWN.write([[], [], []])
+    with pytest.raises(BadPlan, match=r"description has more than 5 values; train it with fewer"):
+        KNOWN.write([1, 2, 3, 4, 5, 6])
+    assert KNOWN.read(KNOWN.write([1, 2, 3, 4, 5])) == [1, 2, 3, 4, 5]
+
+
+def test_large_dicts_of_texts_and_wide_lists_come_back():
+    weights, names = {f"class {number}": number for number in range(20_000)}, [f"x{n}" for n in range(10**5)]
+    assert KNOWN.read(KNOWN.write([weights, names])) == [weights, names]
+
+
 @pytest.mark.parametrize("read", [KNOWN.read, lambda text: unpack(text.encode())], ids=["text", "bytes"])
 def test_what_is_read_is_never_run(read, tmp_path):
     trap = tmp_path / "run"
@@ -311,7 +350,7 @@ def test_the_guard_against_pickle_works():
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted((SOURCE / "store").glob("*.py")), SOURCE / "estimators" / "opening.py"], ids=lambda path: path.name
+    "path", [*sorted((SOURCE / "store").rglob("*.py")), SOURCE / "models" / "opening.py"], ids=lambda path: path.name
 )
 def test_nothing_in_a_store_is_ever_unpickled_or_run(path):
     assert not FORBIDDEN & set(words_of(ast.parse(path.read_text())))

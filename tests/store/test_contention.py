@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import expunge
-from expunge.errors import BusyStore
-from expunge.store.file import StoreFile, WriterLock
+from expunge.base.errors import BusyStore
+from expunge.store.file import StoreFile
+from expunge.store.locks import WriterLock
 
 rng = np.random.default_rng(3)
 N = 200

@@ -11,7 +11,7 @@ import pytest
 
 import expunge
 from expunge import Delete, Insert, LogisticRegression
-from expunge.errors import (
+from expunge.base.errors import (
     CorruptStore,
     ExpungeError,
     FullStore,
@@ -20,13 +20,15 @@ from expunge.errors import (
     NotAStore,
     ReadOnlyStore,
     StoreError,
-)  # fmt: skip
-from expunge.estimators.durable import unpacked
+)
+from expunge.models.file import open_file
+from expunge.models.saving import unpacked
 from expunge.store import failpoints
 from expunge.store import file as module
 from expunge.store.codec import pack
-from expunge.store.file import SCHEMA, TABLES, StoreFile, beside
-from expunge.store.state import DESCRIPTION, STATE
+from expunge.store.file import SCHEMA, TABLES, StoreFile
+from expunge.store.state import DESCRIPTION, STATE, write_vector
+from expunge.store.surroundings import beside
 
 resource = pytest.importorskip("resource")
 RNG = np.random.default_rng(9)
@@ -307,6 +309,36 @@ def test_a_damaged_row_is_named_and_the_others_stay(path, table):
     assert now == rows
 
 
+@pytest.mark.parametrize("table", ["blocks", "iterates"])  # the others are read before
+def test_verify_names_what_is_damaged_and_raises_nothing(path, table):
+    first = min(number for name, number in all_rows(path) if name == table)
+    flip(path, table, first)
+    with expunge.open(path) as model:
+        found = model.verify()
+    assert not found.ok
+    assert any(re.search(rf"{table}: row {first}\b", line) for line in found.problems), found
+
+
+@pytest.mark.parametrize("model", [expunge.Ridge(), expunge.KMeans(2, radius=3.0)])
+def test_a_file_without_an_estimator_refuses_a_model_of_another_length_as_damaged(model, tmp_path):
+    given = (X, X[:, 0]) if isinstance(model, expunge.Ridge) else (X,)
+    model.fit(*given).save(tmp_path / "short")
+    file = StoreFile(tmp_path / "short")
+    with file.transaction():
+        write_vector(file, np.zeros(1))
+    file.close()
+    with pytest.raises(CorruptStore, match="restore a backup"), open_file(tmp_path / "short") as opened:
+        opened.verify()
+
+
+def test_a_request_to_a_file_that_was_closed_is_refused(path):
+    with open_file(path) as model:
+        request = model.prepare_request(expunge.Delete([1]))
+    with pytest.raises(StoreError) as caught:
+        model.serve_request(request)
+    assert caught.value.refused
+
+
 def ask_everything(path):
     """Make a request that touches every row, and read the rest."""
     with expunge.open(path) as model:
@@ -326,7 +358,7 @@ def test_a_damaged_description_is_named(path, number):
 
 def test_a_missing_row_is_named(path):
     for table, number in all_rows(path):
-        if table in ("receipts", "ids", "subjects", "sums", "answers", "iterates", "places"):
+        if table in ("pending", "receipts", "ids", "subjects", "sums", "answers", "iterates", "places"):
             continue
         copy = path.with_name("copy")
         shutil.copy(path, copy)
@@ -432,13 +464,13 @@ def test_a_folder_that_may_not_be_written_to(path):
 
 def test_a_connection_that_may_not_write(path):
     with expunge.open(path) as model:
-        model._keeper.file._connection.execute("PRAGMA query_only=ON")
+        model._owner.file._connection.execute("PRAGMA query_only=ON")
         request = model.prepare_request(Delete(["person 5"]))
         with pytest.raises(ReadOnlyStore, match="may not be written to") as caught:
             model.serve_request(request)
         assert caught.value.refused
         assert not model.has_begun(request)
-        model._keeper.file._connection.execute("PRAGMA query_only=OFF")
+        model._owner.file._connection.execute("PRAGMA query_only=OFF")
         assert model.verify().ok
         model.unlearn("person 5")
         assert model.n_records_ == 48
@@ -460,7 +492,7 @@ def files_of_at_most(size):
 
 def limit_pages(model, more=0):
     """Let the file have so many more pages than now."""
-    connection = model._keeper.file._connection
+    connection = model._owner.file._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count={pages + more}")
 
@@ -503,7 +535,7 @@ def many():
     return Insert((np.repeat(X, 5, axis=0), np.repeat(Y, 5)), names, names)
 
 
-@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 def test_a_full_disk_when_a_request_is_recorded(path):
     with expunge.open(path) as model:
         before = logical(model)
@@ -521,7 +553,7 @@ def test_a_full_disk_when_a_request_is_recorded(path):
         assert model.verify().ok
 
 
-@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 def test_a_full_disk_when_a_request_is_done(path):
     def hook(name):
         if name == "request: recorded":
@@ -558,7 +590,7 @@ def test_a_full_disk_when_the_log_is_emptied(path):
         request = model.prepare_request(Delete(["person 5", "person 6"]))
         failpoints.hook = hook
         try:
-            with pytest.raises(LogNotEmptied, match=r"deleted bytes, cannot be emptied.*room.*done and durable"):
+            with pytest.raises(LogNotEmptied, match=r"deleted bytes, cannot be emptied.*room.*completed and saved"):
                 model.serve_request(request)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

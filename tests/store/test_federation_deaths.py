@@ -15,13 +15,7 @@ import numpy as np
 import pytest
 
 import expunge.federated as federated
-from expunge import randomness
-from expunge.checks import check_same_law
-from expunge.federated import Federation, durable
-from expunge.federated.checking import names_of, state_of
-from expunge.store import failpoints
-from expunge.store.file import StoreFile
-from stored_federations import (
+from cases.stored_federations import (
     ANN,
     BOB,
     CECIL,
@@ -41,6 +35,12 @@ from stored_federations import (
     update_of,
     whole,
 )  # fmt: skip
+from expunge.engine import randomness
+from expunge.engine.checks import check_same_law
+from expunge.federated import Federation, stored
+from expunge.federated.state import names_of, state_of
+from expunge.store import failpoints
+from expunge.store.file import StoreFile
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 KILLED = 9
@@ -241,7 +241,7 @@ def test_whenever_a_process_dies_all_or_nothing_is_done_and_with_the_coins_that_
         number += 1
     assert number == len(told.points)
     if work.cuts is not None:
-        assert {durable.RECORDED, durable.WRITTEN, durable.COMMITTED} <= set(told.points)
+        assert {"federation: recorded", "federation: written", "federation: committed"} <= set(told.points)
 
 
 def test_every_named_point_is_reached(bases, tmp_path, monkeypatch):
@@ -251,18 +251,18 @@ def test_every_named_point_is_reached(bases, tmp_path, monkeypatch):
             failpoints.hook = reached.add
             work.ask(federation)
             failpoints.hook = None
-    assert reached == set(durable.POINTS)
+    assert reached == set(failpoints.FEDERATION)
 
 
 def test_the_mistake_of_tossing_the_coins_of_a_request_again_is_caught(bases, tmp_path, monkeypatch):
     """Not every time: other coins may say the same."""
-    read, other = durable._pending_from, map(key_of, count())
+    read, other = stored._pending_from, map(key_of, count())
     work, caught = WORKS["forget, cut"], 0
     told = undisturbed(work.path(bases), tmp_path, work, monkeypatch)
-    monkeypatch.setattr(durable, "_pending_from", lambda content: read(content)._replace(key=next(other)))
+    monkeypatch.setattr(stored, "_pending_from", lambda content: read(content)._replace(key=next(other)))
     for _ in range(10):
         try:
-            check_death(work.path(bases), tmp_path, work, told, told.points.index(durable.RECORDED), monkeypatch)
+            check_death(work.path(bases), tmp_path, work, told, told.points.index("federation: recorded"), monkeypatch)
         except AssertionError:
             caught += 1
     assert caught > 3
@@ -280,7 +280,7 @@ def test_the_mistake_of_drawing_the_noise_of_a_round_again_is_caught(bases, tmp_
     told = undisturbed(work.path(bases), tmp_path, work, monkeypatch)
     monkeypatch.setattr(federated.StoredFederation, "_read", redrawing)
     with pytest.raises(AssertionError):
-        check_death(work.path(bases), tmp_path, work, told, told.points.index(durable.ROUND_WRITTEN), monkeypatch)
+        check_death(work.path(bases), tmp_path, work, told, told.points.index("federation: round written"), monkeypatch)
 
 
 @pytest.mark.parametrize("dies", range(20))
@@ -390,6 +390,7 @@ def compared(monkeypatch, plan, dies_of, runs, seed):
         )  # fmt: skip
 
 
+@pytest.mark.long
 def test_deaths_do_not_bias(monkeypatch):
     def blindly(rng):
         points, chosen = count(), rng.integers(50)
@@ -399,8 +400,9 @@ def test_deaths_do_not_bias(monkeypatch):
     assert report.passed, report
 
 
+@pytest.mark.long
 def test_the_mistake_of_trying_again_what_would_cut_the_pass_off_is_caught(monkeypatch):
-    read, acknowledge, left = durable._pending_from, federated.StoredFederation._acknowledge, 0
+    read, acknowledge, left = stored._pending_from, federated.StoredFederation._acknowledge, 0
 
     def begin(rng):
         nonlocal left
@@ -415,6 +417,6 @@ def test_the_mistake_of_trying_again_what_would_cut_the_pass_off_is_caught(monke
         acknowledge(federation, *given)
 
     monkeypatch.setattr(federated.StoredFederation, "_acknowledge", die_if_it_cuts)
-    monkeypatch.setattr(durable, "_pending_from", lambda content: read(content)._replace(key=randomness.fresh_key()))
+    monkeypatch.setattr(stored, "_pending_from", lambda content: read(content)._replace(key=randomness.fresh_key()))
     report = compared(monkeypatch, planned(rounds=2, rho=0.6), begin, runs=200, seed=12)
     assert report.p_value < 1e-6, report

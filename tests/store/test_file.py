@@ -8,17 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.errors import (
-    BusyStore,
-    CorruptStore,
-    FullStore,
-    NotAStore,
-    ReadOnlyStore,
-    StoreError,
-)  # fmt: skip
+from cases.stores import PAGE_SIZES, is_tree, leaf_cells, new_file, raw_pages
+from expunge.base.errors import BusyStore, CorruptStore, FullStore, NotAStore, ReadOnlyStore, StoreError
 from expunge.store import file as module
-from expunge.store.file import StoreFile, WriterLock, beside, blob_size, least_local, named_errors
-from stores import PAGE_SIZES, is_tree, leaf_cells, new_file, raw_pages
+from expunge.store.blobs import blob_size, least_local
+from expunge.store.file import StoreFile
+from expunge.store.locks import WriterLock
+from expunge.store.sqlite import named_errors
+from expunge.store.surroundings import beside
 
 MARKER = b"\xa7\x5c\xe3\x91"
 each_page_size = pytest.mark.parametrize("page", PAGE_SIZES)
@@ -353,7 +350,8 @@ def test_a_lock_of_a_process_that_died_is_free(tmp_path):
     ready, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        WriterLock(tmp_path / "store", 1).acquire()
+        held = WriterLock(tmp_path / "store", 1)
+        held.acquire()
         os.write(tell, b"x")
         signal.pause()
     os.read(ready, 1)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.errors import CorruptStore
-from expunge.index import HashIndex, hashes
+from cases.stores import PAGE_SIZES, new_file
+from expunge.base.errors import CorruptStore
+from expunge.engine.records.index import HashIndex, hashes
 from expunge.store.file import StoreFile
 from expunge.store.index import StoredIndex, buckets_for
-from stores import PAGE_SIZES, new_file
 
 some = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

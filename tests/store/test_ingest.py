@@ -7,10 +7,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import expunge
 import expunge.store
-from expunge.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NotAStore, StoreError
+from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NotAStore, StoreError
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3)).astype(np.float32) / 4
@@ -23,7 +24,7 @@ def model(**more):
 
 
 def blocks(rows=90, ids=IDS, y=Y, features=X):
-    for first in range(0, len(features), rows):
+    for first in range(0, features.shape[0], rows):
         part = slice(first, first + rows)
         yield features[part], y[part], ids[part]
 
@@ -43,7 +44,7 @@ def test_features_of_32_bits_are_kept_so(tmp_path):
 
 def test_long_rows_are_scaled_to_the_norm_and_never_beyond_it(tmp_path):
     with expunge.ingest(model(), blocks(features=9 * X), tmp_path / "model") as stored:
-        places = range(len(stored._records.shelves.lengths))
+        places = range(len(stored._records.places.lengths))
         lengths = [np.sqrt((stored._records.batch_at(place)[0] ** 2).sum(axis=1)) for place in places]
         assert 0.999999 < np.concatenate(lengths).max() <= 1.0 + 1e-15
         assert stored.verify().ok
@@ -78,7 +79,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path):
     for source, kind, error, words in (
         (blocks(features=bad), model(), BadRecords, "200"),
         (blocks(ids=twice), model(), DuplicateId, "customer 0005"),
-        (blocks(y=targets), model(), BadRecords, "none of the model's classes"),
+        (blocks(y=targets), model(), BadRecords, "not one of the model's classes"),
         (blocks(), expunge.LogisticRegression(), BadPlan, "classes: declare"),
         (((X, None),), model(), BadRecords, "target"),
         (iter(()), model(), BadRecords, "no records"),
@@ -141,3 +142,65 @@ def test_progress_is_shown_if_it_is_asked_for(tmp_path, capsys):
     expunge.ingest(model(), blocks(), tmp_path / "model", progress=True).close()
     shown = capsys.readouterr().err
     assert all(stage in shown for stage in ("reading", "laying out", "training"))
+
+
+# --- sparse rows ---
+
+WORDS = sparse.random_array((400, 5000), density=0.004, format="csr", rng=np.random.default_rng(4)) / 9
+
+
+def test_sparse_rows_stay_sparse_and_what_is_erased_is_gone(tmp_path):
+    path, dense = tmp_path / "model", tmp_path / "dense"
+    expunge.ingest(model(), blocks(features=WORDS.toarray().astype(np.float32)), dense).close()
+    with expunge.ingest(model(), blocks(features=WORDS), path) as stored:
+        assert path.stat().st_size < dense.stat().st_size - 0.9 * 4 * 400 * 5000
+        row = WORDS[[7]].data
+        assert len(expunge.store.scan(path, [row])) == 1
+        stored.unlearn(["customer 0007"])
+        assert expunge.store.scan(path, [row, WORDS[[7]].toarray()[0], "customer 0007"]) == []
+        stored.insert(WORDS[[7]], [True], ids=["again"])
+        stored.replace(WORDS[[8]].toarray(), [True], ids=["again"])
+        assert stored.verify().ok
+        assert expunge.store.scan(path, [row]) == []
+        stored.compact()
+    with expunge.open(path) as stored:
+        assert stored.verify().ok
+        assert stored.predict(WORDS).tolist() == stored.predict(WORDS.toarray()).tolist()
+        stored.replan()
+        assert stored.verify().ok
+        with pytest.warns(UserWarning, match="every record"):
+            stored.unlearn(stored.ids_)
+        assert stored.verify().ok
+        stored.insert(WORDS[:1], [True], ids=["first"])
+        assert stored.verify().ok
+
+
+def test_one_sparse_record_is_enough(tmp_path):
+    empty = sparse.csr_array((1, 5000))
+    with expunge.ingest(model(), [(empty, [True], ["only"])], tmp_path / "model") as stored:
+        assert stored.verify().ok
+        with pytest.warns(UserWarning, match="every record"):
+            stored.unlearn(["only"])
+        assert stored.verify().ok
+
+
+def test_sparse_rows_are_refused_where_only_dense_ones_can_be_taken(tmp_path):
+    with pytest.raises(BadRecords, match="X: sparse, which KMeans cannot take"):
+        expunge.ingest(expunge.KMeans(2, radius=1.0), [(WORDS,)], tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_dies_amid_sparse_rows_leaves_no_store(tmp_path):
+    path = tmp_path / "model"
+    code = f"""
+import os, signal, numpy as np, expunge
+from scipy import sparse
+def blocks():
+    yield sparse.eye_array(100, 3000, format="csr"), np.arange(100) % 2 == 0
+    os.kill(os.getpid(), signal.SIGKILL)
+expunge.ingest(expunge.LogisticRegression(classes=[False, True]), blocks(), {str(path)!r})
+"""
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == -9
+    assert not path.exists()
+    expunge.ingest(model(), blocks(features=WORDS), path).close()
+    assert {one.name for one in tmp_path.iterdir()} == {"model", "model-key", "model-lock"}

@@ -5,9 +5,10 @@ import stat
 
 import pytest
 
-from expunge.errors import BadPlan, StoreError
+from expunge.base.errors import BadPlan, StoreError
 from expunge.store import keys as module
-from expunge.store.keys import Signer, load_key, make_key, make_signing_key
+from expunge.store.chain import check_receipts
+from expunge.store.keys import Signer, load_key, load_public_key, make_key, make_signing_key
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
 SIGNER = Signer(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -66,7 +67,7 @@ def test_a_key_needs_a_folder(tmp_path, make):
 
 
 @pytest.mark.parametrize("make", [make_key, make_signing_key])
-@pytest.mark.parametrize("step", ["fsync", "_sync_folder"])
+@pytest.mark.parametrize("step", ["fsync", "sync_folder"])
 def test_no_half_a_key_is_left_behind(tmp_path, monkeypatch, make, step):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -147,6 +148,28 @@ def test_files_that_hold_no_signing_key_are_named(tmp_path):
             Signer(tmp_path / name)
     with pytest.raises(StoreError, match=r"absent: No such file.*make_signing_key"):
         Signer(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_neither_key_nor_receipts_and_nothing_hangs(kind, tmp_path):
+    path = tmp_path / kind
+    {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path)}[kind](path)
+    for read in (Signer, load_public_key, load_key, check_receipts):
+        with pytest.raises(StoreError, match=f"{kind}: this is not a file, but a folder, a pipe or a device"):
+            read(path)
+
+
+def test_a_file_that_is_far_too_large_is_no_key_nor_receipts(tmp_path, monkeypatch):
+    path = tmp_path / "large"
+    path.touch(0o600)
+    os.truncate(path, 2**40)  # without any blocks on the disk
+    with pytest.raises(BadPlan, match="large: not a private key in PEM"):
+        Signer(path)
+    with pytest.raises(BadPlan, match="large: not a public key in PEM"):
+        load_public_key(path)
+    monkeypatch.setattr("expunge.store.keys.LARGEST", 2**20)
+    with pytest.raises(StoreError, match="large: has more than 1 MB; give what was exported"):
+        check_receipts(path)
 
 
 def test_a_public_key_already_there_is_kept_and_no_private_one_is_left(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import (
+from expunge.base.errors import (
     BadPlan,
     BusyStore,
     ClippedWarning,
@@ -20,11 +20,12 @@ from expunge.errors import (
     NotAStore,
     StoreError,
     UnknownId,
-)  # fmt: skip
+)
 from expunge.store import failpoints, scan
-from expunge.store.file import StoreFile, beside
-from expunge.store.keeper import DurableKeeper
+from expunge.store.file import StoreFile
 from expunge.store.keys import make_key
+from expunge.store.owner import StoredOwner
+from expunge.store.surroundings import beside
 
 rng = np.random.default_rng(12)
 N = 120
@@ -40,7 +41,7 @@ def path(tmp_path):
 
 def test_a_copy_that_another_process_left_when_it_died_is_gone_when_a_deletion_is_acknowledged(path):
     with expunge.open(path) as model:
-        model._keeper.file.copy_to(beside(path, "-new"))  # as by a process that dies in compact
+        model._owner.file.copy_to(beside(path, "-new"))  # as by a process that dies in compact
         model.unlearn([5])
         assert scan(path, [X[5]]) == []
         assert len(scan(path, [X[6]])) == 1
@@ -66,7 +67,7 @@ def test_a_number_for_a_seed_is_refused_where_requests_are_not_counted(path):
 def test_a_link_to_a_store_has_its_lock_and_key(path, tmp_path):
     (tmp_path / "link").symlink_to(path)
     with expunge.open(path) as model, expunge.open(tmp_path / "link", wait=0.01) as linked:
-        with model._keeper.lock, pytest.raises(BusyStore):
+        with model._owner.lock, pytest.raises(BusyStore):
             linked.unlearn([5])
         linked.unlearn([5])
         assert model.n_records_ == N - 1
@@ -122,7 +123,7 @@ def test_nothing_is_written_into_a_file_that_was_put_aside(path, tmp_path):
 def test_of_a_request_that_found_no_room_nothing_stays_in_the_log(path):
     ids = rng.integers(2**60, size=5000)
     with expunge.open(path) as model:
-        file = model._keeper.file
+        file = model._owner.file
         file._connection.execute("PRAGMA cache_size=10")  # so that it is written before all is known
         file._connection.execute(f"PRAGMA max_page_count={file._pragma('page_count') + 100}")
         with pytest.raises(FullStore) as caught:
@@ -135,7 +136,7 @@ def test_of_a_request_that_found_no_room_nothing_stays_in_the_log(path):
 def test_the_log_is_emptied_though_the_new_state_cannot_be_shown(path, monkeypatch):
     with expunge.open(path) as model:
         monkeypatch.setattr(model, "_publish", lambda: 1 / 0)
-        monkeypatch.setattr(DurableKeeper, "_show", lambda keeper, *new: new[-1]())
+        monkeypatch.setattr(StoredOwner, "_show", lambda owner, *new: new[-1]())
         with pytest.raises(ZeroDivisionError):
             model.unlearn([5])
         assert scan(path, [X[5]]) == []
@@ -222,7 +223,7 @@ def test_a_wait_that_is_none_is_refused_at_once(wait, path, tmp_path):
 
 def test_one_may_wait_for_ever(path):
     with expunge.open(path, wait=float("inf")) as model:
-        assert model._keeper.file._pragma("busy_timeout") > 10**9
+        assert model._owner.file._pragma("busy_timeout") > 10**9
 
 
 def test_a_warning_that_is_an_error_leaves_no_store_behind(tmp_path):
@@ -383,14 +384,14 @@ def test_a_table_of_pandas_in_chunks_can_be_ingested(tmp_path):
 
 def test_a_refusal_says_so_wherever_it_is_noticed(path):
     with expunge.open(path) as model:
-        with pytest.raises(expunge.errors.BadRecords) as caught:
+        with pytest.raises(expunge.BadRecords) as caught:
             model.insert(X[:1], Y[:1], ids=[1000, 1001])
         assert caught.value.refused
     with expunge.open(path, read_only=True) as reader:
         for ask in (reader.compact, reader.replan, lambda: reader.unlearn([1])):
-            with pytest.raises(expunge.errors.ReadOnlyStore, match="opened with read_only"):
+            with pytest.raises(expunge.ReadOnlyStore, match="opened with read_only"):
                 ask()
-    with pytest.raises(expunge.errors.BadRecords, match="patterns: give a list"):
+    with pytest.raises(expunge.BadRecords, match="patterns: give a list"):
         scan(path, "abcdefgh")
 
 
@@ -402,12 +403,12 @@ def test_several_that_are_not_there_are_all_named_up_to_a_few(tmp_path):
     with expunge.open(tmp_path / "model") as stored:
         for model in (memory, stored):
             for said, asked in (
-                ("ids: there is no record 900; it may have been deleted already.", {"ids": [3, 900]}),
-                (f"ids: there are no records 900 and 901; {gone}.", {"ids": [900, 3, 901]}),
-                (f"ids: there are no records 902, 901, 900, 903, 904 and 1,001 more; {gone}.",
+                ("ids: id not found: 900; it may have been deleted already.", {"ids": [3, 900]}),
+                (f"ids: ids not found: 900 and 901; {gone}.", {"ids": [900, 3, 901]}),
+                (f"ids: ids not found: 902, 901, 900, 903, 904 and 1,001 more; {gone}.",
                  {"ids": [902, 901, 3, 900, *range(903, 1906)]}),
-                ("subjects: there is no record of subject 'q'.", {"subjects": ["p3", "q"]}),
-                (f"subjects: there are no records of subjects 'q', 'r' and 's'; {gone}.",
+                ("subjects: subject not found: 'q'.", {"subjects": ["p3", "q"]}),
+                (f"subjects: subjects not found: 'q', 'r' and 's'; {gone}.",
                  {"subjects": ["q", "p3", "r", "s"]}),
             ):  # fmt: skip
                 with pytest.raises(UnknownId) as caught:

@@ -5,10 +5,10 @@ import pytest
 
 import expunge
 import expunge.federated as federated
+from cases.stored_federations import make_rounds, new
 from expunge import LogisticRegression
-from expunge.errors import StoreError
+from expunge.base.errors import StoreError
 from expunge.store.file import StoreFile
-from stored_federations import make_rounds, new
 
 X = np.random.default_rng(0).normal(size=(80, 3)) / 3
 Y = X[:, 0] > 0
@@ -34,7 +34,7 @@ def old(tmp_path):
 
 
 def test_it_opens_with_a_word_on_what_to_do_and_predicts(old):
-    with pytest.warns(UserWarning, match=r"earlier version.*Make it anew.*replan\(\)"):
+    with pytest.warns(UserWarning, match=r"earlier version.*Make it again.*replan\(\)"):
         model = expunge.open(old)
     with model:
         assert model.predict(X).shape == (80,)
@@ -79,7 +79,7 @@ def test_a_request_that_an_earlier_version_has_recorded_is_left_to_it(old, monke
         raise RuntimeError("the power went off")
 
     with expunge.open(path) as model:
-        monkeypatch.setattr("expunge.store.keeper.decide_on", stop)
+        monkeypatch.setattr("expunge.store.owner.decide_on", stop)
         with pytest.raises(RuntimeError):
             model.unlearn([3])
         monkeypatch.undo()

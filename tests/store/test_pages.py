@@ -56,7 +56,7 @@ def path(tmp_path):
 
 def delete_from(path, place, number):
     with expunge.open(path) as model:
-        model.unlearn(model._keeper.records.ids_at(place)[:number].tolist())
+        model.unlearn(model._owner.records.ids_at(place)[:number].tolist())
 
 
 def test_until_it_is_compacted_the_pages_of_a_file_tell_which_place_lost_records(path):
@@ -65,7 +65,7 @@ def test_until_it_is_compacted_the_pages_of_a_file_tell_which_place_lost_records
     delete_from(path, 5, 40)
     assert free_pages(path) > 0
     with expunge.open(path) as model:
-        lengths, rows = model._keeper.records.shelves.lengths, model._keeper.records.shelves.layout.rows
+        lengths, rows = model._owner.records.places.lengths, model._owner.records.places.layout.rows
     parts = -(-lengths // rows)
     beside = set(range(parts[:5].sum() - 1, parts[:6].sum()))  # the gap is on one side of it or the other
     assert torn(path)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from scipy import sparse
 
-from expunge.columns import canonical, is_sparse
-from expunge.errors import CorruptStore
+from expunge.base.columns import canonical, is_sparse
+from expunge.base.errors import CorruptStore
 from expunge.store.parts import PART, SPARSE_ROWS, ColumnType, Layout, Part, as_served
 
 quick = settings(max_examples=80, deadline=None, derandomize=True)

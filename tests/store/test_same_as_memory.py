@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 
 import expunge
-from expunge.requests import Delete, Insert, Replace
+from expunge.engine.requests import Delete, Insert, Replace
+from expunge.store.sorting import Spool
 from store.keys import keys_from
 
 NUMBER, COLUMNS = 240, 4
@@ -51,8 +52,8 @@ def assert_same(one, other):
         np.testing.assert_array_equal(getattr(one.transcript_, table), getattr(other.transcript_, table))
     for mine, theirs in zip(one._published, other._published, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    places = len(one._records.shelves.lengths)
-    np.testing.assert_array_equal(one._records.shelves.lengths, other._records.shelves.lengths)
+    places = len(one._records.places.lengths)
+    np.testing.assert_array_equal(one._records.places.lengths, other._records.places.lengths)
     for place in range(places):
         np.testing.assert_array_equal(one._records.ids_at(place), other._records.ids_at(place))
         for mine, theirs in zip(one._records.batch_at(place), other._records.batch_at(place), strict=True):
@@ -156,3 +157,38 @@ def test_an_ingested_model_with_subjects_too(tmp_path):
         assert_same(memory, stored)
         serve_both((memory, stored), 4, Delete(subjects=[5, 6]))
         assert_same(memory, stored)
+
+
+SPARSE = sparse.random_array((NUMBER + 40, 300), density=0.03, format="csr", rng=np.random.default_rng(2))
+LINEAR = [name for name in MODELS if name != "k-means"]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("memory", [2**12, 2**28], ids=["in buckets", "at once"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_ingested_model_of_sparse_records_is_the_one_that_was_fitted(name, memory, tmp_path, monkeypatch):
+    monkeypatch.setattr(Spool.by_place, "__kwdefaults__", {"memory": memory, "convert": None})
+    kind, y = MODELS[name]
+    memory = fitted(name, NAMES, SPARSE)
+    wanted = type(kind)(**kind.get_params())
+    if hasattr(wanted, "classes"):
+        wanted.classes = np.unique(y)
+    parts = [slice(first, min(first + 37, NUMBER)) for first in range(0, NUMBER, 37)]
+    with keys_from(np.random.default_rng(11)):
+        stored = expunge.ingest(wanted, ((SPARSE[part], y[part], NAMES[part]) for part in parts), tmp_path / "model")
+    new = slice(NUMBER, NUMBER + 10)
+    with stored:
+        assert stored._sparse == memory._sparse == (name != "projected")
+        assert_same(memory, stored)
+        for seed, request in enumerate(
+            [
+                Delete(NAMES[10:70]),
+                Insert((SPARSE[new], y[new]), NAMES[new]),
+                Replace((SPARSE[3:5], y[3:5]), ids=NAMES[100:102]),
+                Insert((SPARSE[12:13].toarray(), y[12:13]), NAMES[12:13]),
+            ]
+        ):
+            serve_both((memory, stored), seed, request)
+            assert_same(memory, stored)
+        assert stored.verify().ok
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model-key", "model-lock"}

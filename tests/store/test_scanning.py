@@ -7,7 +7,7 @@ import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import BadRecords, NotAStore
+from expunge.base.errors import BadRecords, NotAStore
 from expunge.store import scan, scanning
 from expunge.store.file import StoreFile
 
@@ -97,12 +97,19 @@ def test_what_is_everywhere_or_makes_no_sense_is_refused(pattern, tmp_path):
         scan(tmp_path / "store", ["something", pattern])
 
 
+@pytest.mark.parametrize("patterns", ["something", b"something", 5, None, 12345678.5])
+def test_patterns_come_in_a_list(patterns, tmp_path):
+    (tmp_path / "store").write_bytes(pages())
+    with pytest.raises(BadRecords, match="patterns: give a list of them"):
+        scan(tmp_path / "store", patterns)
+
+
 def test_a_store_that_is_not_there(tmp_path):
     with pytest.raises(NotAStore, match="no such file"):
         scan(tmp_path / "store", ["something"])
 
 
-@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 def test_nothing_of_a_deleted_record_is_left_whatever_the_history(tmp_path):
     """Ids of growing length make rows grow, move and split pages; each record is looked for when it is gone."""
     number = 300
@@ -168,7 +175,7 @@ def test_sqlite_alone_leaves_stale_copies_in_its_trees_and_a_store_does_not(tmp_
     assert stale(tmp_path, "control") > 0
 
 
-@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 @pytest.mark.parametrize("way", ["SQLite does not blank what it frees", "the log is not emptied"])
 def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path, monkeypatch):
     if way == "the log is not emptied":
@@ -260,7 +267,7 @@ def test_rows_of_many_zeros_are_found_wherever_the_plainest_way_finds_them(few, 
 
 
 @pytest.mark.parametrize("features", [100, 1200])
-@pytest.mark.filterwarnings("ignore::expunge.errors.SizeWarning")
+@pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 def test_rows_longer_than_pages_are_found_until_they_are_gone(features, tmp_path):
     X = rng.normal(size=(40, features)) / features
     expunge.LogisticRegression(rho=0.5, steps=4).fit(X, X[:, 0] > 0).save(tmp_path / "model")

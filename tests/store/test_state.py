@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import expunge
-from expunge.columns import canonical, is_sparse
-from expunge.errors import CorruptStore
-from expunge.records import Delete, Insert, Replace
+from expunge.base.columns import canonical, is_sparse
+from expunge.base.errors import CorruptStore
+from expunge.engine.requests import Delete, Insert, Replace
 from expunge.store import state
 from expunge.store.codec import pack, unpack
 from expunge.store.state import Pending
@@ -115,7 +115,7 @@ def test_a_request_of_another_state_is_refused(tmp_path):
     X = np.linspace(-1, 1, 40)[:, None]
     expunge.LogisticRegression().fit(X, X[:, 0] > 0).save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
-        file = model._keeper.file
+        file = model._owner.file
         with file.transaction():
             file.put("pending", 0, pending(Delete(np.array([5]))).to_bytes())
         with pytest.raises(CorruptStore, match="pending, row 0 is of another state"):

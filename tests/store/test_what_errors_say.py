@@ -8,16 +8,22 @@ import pytest
 
 import expunge
 import expunge.store
-from expunge.errors import BusyStore, FullStore, LogNotEmptied, ReadOnlyStore, StoreError
-from expunge.requests import Delete, apply
+from expunge.base.errors import BusyStore, FullStore, LogNotEmptied, ReadOnlyStore, StoreError
+from expunge.engine.requests import Delete
+from expunge.engine.streams import apply
 from expunge.store import failpoints, scan
-from expunge.store.file import StoreFile, beside
+from expunge.store.file import StoreFile
+from expunge.store.surroundings import beside
 
 rng = np.random.default_rng(4)
 N = 120
 X = rng.normal(size=(N, 3)) / 9
 Y = X[:, 0] > 0
-NOTHING, WAITS, DONE = "nothing was done", "recorded; the next to use the store finishes it", "is done and durable"
+NOTHING, WAITS, DONE = (
+    "nothing was done",
+    "recorded; the next to use the store finishes it",
+    "has been completed and saved",
+)
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def test_while_another_program_writes_nothing_is_done(path):
 
 def test_while_another_process_has_the_lock_nothing_is_done(path):
     with expunge.open(path) as other, expunge.open(path, wait=0.05) as model:
-        with other._keeper.lock:
+        with other._owner.lock:
             error, begun = ask(model, 5)
         assert isinstance(error, BusyStore)
         assert (error.refused, begun, sentences(error)) == (True, False, [NOTHING])
@@ -124,11 +130,11 @@ def test_what_is_recorded_and_cannot_be_done_waits(path):
 
 def test_what_is_recorded_and_finds_no_room_waits(path):
     with expunge.open(path) as model:
-        at("request: recorded", lambda: model._keeper.file._connection.execute("PRAGMA query_only=ON"))
+        at("request: recorded", lambda: model._owner.file._connection.execute("PRAGMA query_only=ON"))
         error, begun = ask(model, 5)
         assert (error.refused, begun, sentences(error)) == (False, True, [WAITS])
         assert not isinstance(error, FullStore | LogNotEmptied)
-        model._keeper.file._connection.execute("PRAGMA query_only=OFF")
+        model._owner.file._connection.execute("PRAGMA query_only=OFF")
         assert model.n_records_ == N
         assert model.verify().ok
         assert model.n_records_ == N - 1
@@ -171,7 +177,7 @@ def test_what_is_done_and_cannot_be_shown_is_said_to_be_done(path, monkeypatch):
         def fail(*_):
             raise StoreError("the disk failed.")
 
-        monkeypatch.setattr(type(model._keeper), "_show", fail)
+        monkeypatch.setattr(type(model._owner), "_show", fail)
         error, begun = ask(model, 5)
         assert (error.refused, begun, sentences(error)) == (False, True, [DONE])
         assert scan(path, [X[5]]) == []
@@ -188,10 +194,10 @@ def test_a_new_plan_is_said_to_be_made_though_the_log_cannot_be_emptied(path):
 def test_whether_a_request_was_begun_is_known_though_others_write(path):
     with expunge.open(path) as other, expunge.open(path, wait=0.05) as model:
         request = model.prepare_request(Delete([5]))
-        with other._keeper.lock:
+        with other._owner.lock:
             assert not model.has_begun(request)
         model.serve_request(request)
-        with other._keeper.lock:
+        with other._owner.lock:
             assert model.has_begun(request)
 
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from expunge import __version__
-from expunge.cli import ahead, care, change, look, report, show, train, use
+from expunge.cli import audit, demo, files, inspect, plan, predict, requests, train
 from expunge.cli.output import EXIT_CODES, tell_usage
 
 START, USE, ERASE, CHECK, CARE = "Start", "Use", "Erase and correct", "Check", "Look after the file"
@@ -48,11 +48,11 @@ app = typer.Typer(
     epilog="\n".join(["\b", "Exit codes:", *(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items())]),
 )
 COMMANDS = (
-    (START, (show.demo, ahead.plan, train.schema, train.fit)),
-    (USE, (use.predict, use.evaluate)),
-    (ERASE, (change.unlearn, change.insert, change.replace, change.replan)),
-    (CHECK, (look.info, look.receipts, look.verify, look.scan, report.audit)),
-    (CARE, (care.compact, care.backup, care.restore, care.keygen)),
+    (START, (demo.demo, plan.plan, train.schema, train.fit)),
+    (USE, (predict.predict, predict.evaluate)),
+    (ERASE, (requests.unlearn, requests.insert, requests.replace, requests.replan)),
+    (CHECK, (inspect.info, inspect.receipts, inspect.verify, inspect.scan, audit.audit)),
+    (CARE, (files.compact, files.backup, files.restore, files.keygen)),
 )
 for _, commands in COMMANDS:
     for command in commands:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from expunge.errors import BadPlan, BadRecords
-from expunge.schema import Amount, Classes, Schema
+from expunge.base.errors import BadPlan, BadRecords
+
+if TYPE_CHECKING:
+    from expunge.models.file import ModelFile
+    from expunge.tables.schema import Amount, Classes, Schema
 
 
 class Kind(StrEnum):
@@ -69,6 +72,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
     """Raise if a model cannot predict the schema's target."""
+    from expunge.tables.schema import Amount, Classes
+
     if kind is Kind.kmeans:
         return
     if target is None:
@@ -87,10 +92,19 @@ def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
 
 @contextmanager
 def opened(path: Path, **how: Any) -> Iterator[Any]:
-    """Open the file of a model for the time being."""
+    """Open the file of a model for the time being, and make the estimator: to predict, or to insert."""
     import expunge
 
     with expunge.open(path, **how) as model:
+        yield model
+
+
+@contextmanager
+def held(path: Path, **how: Any) -> Iterator[ModelFile]:
+    """Open the file of a model for the time being, without the estimator, which takes longer than most commands."""
+    from expunge.models.file import open_file
+
+    with open_file(path, **how) as model:
         yield model
 
 

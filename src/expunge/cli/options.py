@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
 import typer
 
-from expunge.errors import BadPlan
+from expunge.base.errors import BadPlan
 
 Store = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge.")]
+Stores = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL", help="The model's file, such as model.expunge, or several.", show_default=False),
+]
 Tables = Annotated[
     list[Path],
     typer.Argument(metavar="DATA", help="CSV, Parquet or JSON-lines files (also .gz).", show_default=False),
@@ -28,9 +33,17 @@ OnErrorOption = Annotated[
         help="Broken lines and values that do not fit the schema: stop, or skip such records.",
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The encoding of CSV and JSON files, such as cp1252, if not the schema's."),
+]
 SignWith = Annotated[
     Path | None,
     typer.Option(metavar="KEY", help="Sign receipts with this Ed25519 key (PEM; `expunge keygen` makes one)."),
+]
+SignerToBe = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY", help="The Ed25519 key (PEM) that receipts will be signed with: requests then need it."),
 ]
 Unsigned = Annotated[
     bool, typer.Option("--unsigned", help="Leave the receipt unsigned, though those before it are signed.")
@@ -38,15 +51,31 @@ Unsigned = Annotated[
 PublicKey = Annotated[
     str | None, typer.Option(metavar="KEY", help="Check signatures with this key: hexadecimal digits, or a PEM file.")
 ]
+Noted = Annotated[
+    str | None, typer.Option(metavar="HASH", help="A hash of a receipt that you noted: it must still be there.")
+]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for another process that is writing.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="A record's id; may be given several times.")]
-IdsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file with ids, one on each line.")]
+IdsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A file with ids, one on each line; - is standard input.")
+]
+Column = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The file of ids or subjects is a table (CSV, Parquet): take this column."),
+]
 Subjects = Annotated[
     list[str] | None,
     typer.Option("--subject", metavar="NAME", help="A person, with all their records; may be given several times."),
 ]
-IgnoreMissing = Annotated[bool, typer.Option("--ignore-missing", help="Pass over those that are not there.")]
-SubjectsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line.")]
+IgnoreMissing = Annotated[bool, typer.Option("--ignore-missing", help="Ignore ids that are not in the model.")]
+SubjectsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line; - is standard input.")
+]
+_START = 65_536
+"""How many bytes of a file are looked at before it is overwritten."""
+_DATABASE = b"SQLite format 3\0"
+_SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|\A[0-9a-f]{64}\s*\Z")
+"""A private key in PEM, or one that lies beside a model."""
 
 
 def whole(text: str) -> int:
@@ -56,7 +85,7 @@ def whole(text: str) -> int:
     except ValueError:
         number = 0.5
     if not number.is_integer() or abs(number) > 1e18:
-        raise typer.BadParameter(f"{text!r} is no whole number, such as 2e6.")
+        raise typer.BadParameter(f"{text!r} is not a whole number, such as 2e6.")
     return int(number)
 
 
@@ -89,12 +118,53 @@ def written(path: Path) -> Iterator[TextIO]:
         Path(name).unlink(missing_ok=True)
 
 
-def check_output(path: Path, force: bool | None = None) -> None:
-    """Raise, before any work, if a file cannot be written there; ``force`` is None where there is no --force."""
+def check_output(path: Path, force: bool | None = None, reads: Iterable[Path | str | None] = ()) -> None:
+    """Raise, before any work, if a file cannot or must not be written there.
+
+    ``force`` is None where there is no --force. Also with it nothing is lost that cannot be made again: a model, what
+    belongs to one, a private key, or what the command itself ``reads``.
+    """
     if path.is_dir():
         raise BadPlan(f"{path}: a folder; give the name of a file in it.")
     if not path.parent.is_dir():
         raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
+    if path.exists() and any(os.path.samefile(path, one) for one in _files(reads)):
+        raise BadPlan(f"{path}: is read from; write to another file.")
+    if (precious := _precious(path)) is not None:
+        raise BadPlan(f"{path}: this is {precious}, and is never overwritten; give another name.")
     if path.exists() and not force:
         remedy = "remove it" if force is None else "--force"
         raise BadPlan(f"{path}: there is such a file already; give another name, or {remedy}.")
+
+
+def _files(paths: Iterable[Path | str | None]) -> Iterator[Path]:
+    """Give the files that are there; of a folder, the tables in it."""
+    for path in [Path(one) for one in paths if one is not None]:
+        if path.is_dir():
+            from expunge.tables.files import tables_in
+
+            yield from tables_in(path)
+        elif path.exists():
+            yield path
+
+
+def _precious(path: Path) -> str | None:
+    """Say what must not be overwritten is there, or belongs there; None if there is no such thing."""
+    from expunge.store.surroundings import ENDINGS
+
+    for one in (path, Path(os.path.realpath(path))):
+        for ending in ENDINGS:
+            if one.name.endswith(ending) and one.with_name(one.name.removesuffix(ending)).is_file():
+                return f"the name of a file that belongs to {one.name.removesuffix(ending)}"
+    if not path.exists():
+        return None
+    if not path.is_file():
+        return "no plain file"
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_START)
+    except OSError as error:
+        return f"a file that cannot be looked at ({error.strerror})"
+    if start.startswith(_DATABASE):
+        return "a model, or another database"
+    return "a secret key" if _SECRET.search(start) else None

@@ -10,25 +10,28 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from expunge import errors
+from expunge.base import errors
+from expunge.cli.interrupts import command_begins
+from expunge.cli.phrases import at_the_prompt
 
-FOUND, USAGE, INPUT, UNKNOWN, STORE, BUSY, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 6, 70, 130
+if TYPE_CHECKING:
+    from expunge.cli.console import Terminal
+
+FOUND, USAGE, INPUT, UNKNOWN, STORE, BUSY, PARTLY, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 70, 130
 EXIT_CODES = {
     0: "done; for checks: nothing wrong was found",
     FOUND: "a check found something: verify, receipts, scan or audit",
     USAGE: "the command was used wrongly: unknown option, missing argument",
     INPUT: "data, schema or parameters are wrong; nothing was changed",
-    UNKNOWN: "an id or subject is not there, or is there already; nothing was changed",
+    UNKNOWN: "id or subject not found, or in the model already; nothing was changed",
     STORE: "the model's file is missing, damaged, foreign, full or read-only",
     BUSY: "another process is writing; try again",
+    PARTLY: "of several models, some are done and some not; the message says which",
     BUG: "an error in Expunge itself; please report it",
     INTERRUPTED: "Ctrl-C; what was acknowledged is done, what had begun is finished",
 }
@@ -48,15 +51,6 @@ def code_of(error: BaseException) -> int:
     return BUG
 
 
-class _Console(Console):
-    """Prints, and leaves it to others if nobody reads."""
-
-    def on_broken_pipe(self) -> None:
-        """Say no more; the command goes on, and exits as it would."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if self.stderr else sys.stdout).fileno())
-
-
 class Report:
     """What a command has to say: sentences and tables go to the terminal, or ``data`` as JSON."""
 
@@ -64,42 +58,51 @@ class Report:
         self.as_json = as_json
         self.data: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.before: dict[str, Any] = {}
+        """What is known even if the command fails; it is printed with the error."""
         self.interrupted = "interrupted; what was acknowledged before is done, nothing else was begun."
-        self.console = _Console(highlight=False, markup=False, emoji=False, quiet=as_json)
-        self.aside = _Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=as_json)
+
+    @cached_property
+    def console(self) -> Terminal:
+        """Where the result goes, unless it is wanted as JSON."""
+        from expunge.cli.console import Terminal
+
+        return Terminal()
+
+    @cached_property
+    def aside(self) -> Terminal:
+        """Where all else goes."""
+        from expunge.cli.console import Terminal
+
+        return Terminal(stderr=True)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence."""
-        self.console.print(Text(_shown(text), style))
+        if not self.as_json:
+            self.console.say(shown(text), style)
 
     def note(self, text: str) -> None:
         """Print what the user should know besides, apart from the result."""
         text = at_the_prompt(text)
         self.notes.append(text)
-        self.aside.print(Text.assemble(("Note: ", "bold yellow"), _shown(text)))
+        if not self.as_json:
+            self.aside.mark("Note: ", "bold yellow", shown_message(text))
 
     def facts(self, title: str, facts: Mapping[str, object]) -> None:
         """Print names and values."""
-        table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
-        table.add_column(style="dim", overflow="fold")
-        table.add_column(overflow="fold")
-        for name, value in facts.items():
-            table.add_row(Text(_shown(name)), Text(_shown(value)))
-        self.console.print(table)
+        if not self.as_json:
+            self.console.facts(shown(title), {shown(name): shown(value) for name, value in facts.items()})
 
     def table(self, title: str, names: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
         """Print a table; columns named in ``right`` are aligned there."""
-        table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE)
-        for name in names:
-            table.add_column(name, justify="right" if name in right.split() else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*[Text(_shown(value)) for value in row])
-        self.console.print(table)
+        if not self.as_json:
+            cells = [[shown(value) for value in row] for row in rows]
+            self.console.table(shown(title), [shown(name) for name in names], cells, right.split())
 
     def finish(self) -> None:
         """Print the JSON."""
         if self.as_json:
-            print_json({**self.data, **({"notes": self.notes} if self.notes else {})})
+            print_json({**self.before, **self.data, **({"notes": self.notes} if self.notes else {})})
 
     def fail(self, code: int, message: str, kind: str) -> NoReturn:
         """Print an error, and exit."""
@@ -110,9 +113,10 @@ class Report:
     def tell(self, code: int, message: str, kind: str) -> None:
         """Print an error."""
         if self.as_json:
-            print_json({"error": {"kind": kind, "message": message, "exit_code": code}, "notes": self.notes})
+            error = {"kind": kind, "message": message, "exit_code": code}
+            print_json({"error": error, **self.before, "notes": self.notes})
         else:
-            self.aside.print(Text.assemble(("Error: ", "bold red"), _shown(message)))
+            self.aside.mark("Error: ", "bold red", shown_message(message))
 
 
 def _as_named(text: str) -> str:
@@ -121,42 +125,40 @@ def _as_named(text: str) -> str:
     return text if here == os.sep else re.sub(rf"(?<![\w.~/-]){re.escape(here)}", "", text)
 
 
-def _shown(value: object) -> str:
-    """Return a text without what would steer a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in str(value))
+def shown(value: object) -> str:
+    r"""Return a text without what would steer a terminal, on one line: all that is printed of data goes through here.
 
-
-def at_the_prompt(text: str) -> str:
-    """Return a message of the library's as one that fits the prompt.
-
-    >>> at_the_prompt("replan() makes a new plan.")
-    '`expunge replan` makes a new plan.'
+    >>> shown("\x1b[31mred\x9b\u202e\n") == "?[31mred???".replace("?", "\ufffd")
+    True
     """
-    for python, command in _COMMANDS.items():
-        text = text.replace(python, command)
-    return text
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in str(value))
 
 
-_COMMANDS = {
-    "replan(expected_records=...)": "`expunge replan --expected-records`",
-    "replan()": "`expunge replan`",
-    "write one with model.save(path)": "`expunge fit` makes one",
-    "sign_with: the receipts": "--sign-with: the receipts",
-    "sign_with=False": "--unsigned",
-    "save()": "`expunge fit`",
-    "open it with read_only=True": "commands that only look may still work",
-    "give a longer wait= when opening": "give a longer --wait",
-    "(use subject= to group records)": '(to group records, declare a column with kind = "subject")',
-    "n_samples=": "records: ",
-    "n_clusters=": "--clusters ",
-    'with on_error="skip" (--on-error skip)': "with --on-error skip",
-    "what export_receipts() gave last": "as --receipts what `expunge receipts -o` wrote last",
-    "make one with make_signing_key": "make one with `expunge keygen`",
-    "make_signing_key makes": "`expunge keygen` makes",
-    "records_per_subject=": "--records-per-subject ",
-    "Declare the largest number at the first fit": "Declare the largest number when you fit",
-}
-"""What is said in Python, and at the prompt."""
+def shown_message(text: str) -> str:
+    r"""Return a message likewise. It may have several lines; all but the first are indented, so that none passes for
+    a message of its own: names in it may come from data.
+
+    >>> shown_message("wrong:\nthis")
+    'wrong:\n  this'
+    """
+    return "\n  ".join(map(shown, text.split("\n")))
+
+
+def _escaped(text: str) -> str:
+    r"""Return JSON in which all that would steer a terminal is escaped, so that nothing is lost.
+
+    >>> _escaped('"\x9bé\u202e"')
+    '"\\u009bé\\u202e"'
+    """
+    lines = text.split("\n")
+    return "\n".join([line if line.isprintable() else "".join(map(_escaped_letter, line)) for line in lines])
+
+
+def _escaped_letter(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[first : first + 4]}" for first in range(0, len(units), 4))
 
 
 def tell_usage(error: Any, as_json: bool) -> int:
@@ -174,7 +176,7 @@ def tell_usage(error: Any, as_json: bool) -> int:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print JSON, however wide."""
     unicode = "utf" in (sys.stdout.encoding or "utf-8").lower()
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not unicode, default=str) + "\n")
+    sys.stdout.write(_escaped(json.dumps(value, indent=2, ensure_ascii=not unicode, default=str)) + "\n")
 
 
 @contextmanager
@@ -182,6 +184,7 @@ def reporting(as_json: bool) -> Iterator[Report]:
     """Give a report; say errors and warnings in words, and exit with their code."""
     report = Report(as_json)
     try:
+        command_begins()
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *rest: report.note(str(message))
             warnings.simplefilter("ignore")
@@ -201,7 +204,7 @@ def reporting(as_json: bool) -> Iterator[Report]:
         code = code_of(error)
         if code == BUG:
             if os.environ.get("EXPUNGE_DEBUG"):
-                traceback.print_exc()
+                typer.echo(shown_message(traceback.format_exc()), err=True)
             report.fail(
                 code,
                 f"unexpected {type(error).__name__}: {error}. This is an error in Expunge; please report it, with what "

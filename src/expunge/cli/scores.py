@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from expunge.auditing.scoring import score_on
+from expunge.audit.scoring import score_on
+from expunge.base.wording import percent
 from expunge.cli.output import Report
-from expunge.schema.encoding import Encoded
-from expunge.wording import percent
+from expunge.tables.schema.encoding import Encoded
 
 _KEYS = {
     "accuracy": "accuracy",

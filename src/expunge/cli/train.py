@@ -12,10 +12,21 @@ from typing import Annotated, Any
 
 import typer
 
+from expunge.base.wording import counted, duration, percent, size, were
 from expunge.cli.models import KINDS, Kind
-from expunge.cli.options import Json, OnErrorOption, Quiet, SignWith, Tables, check_output, rho_or_auto, whole, written
+from expunge.cli.options import (
+    Encoding,
+    Json,
+    OnErrorOption,
+    Quiet,
+    SignerToBe,
+    Tables,
+    check_output,
+    rho_or_auto,
+    whole,
+    written,
+)
 from expunge.cli.output import Report, reporting
-from expunge.wording import duration, percent, size
 
 SYNCS = 5
 """How often a request waits for the disk."""
@@ -41,6 +52,10 @@ def schema(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The encoding of CSV and JSON files, such as cp1252; else it is guessed."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -55,12 +70,15 @@ def schema(
     Encoding by a schema keeps nothing, so it leaks nothing.
     """
     with reporting(json) as report:
-        from expunge.schema import draft, schema_toml
+        from expunge.tables.schema import draft, schema_toml
 
-        check_output(output, force)
-        drafted = draft(data, target=target, id=id, subject=subject, ignore=ignore or (), progress=_bars(quiet, json))
+        check_output(output, force, data)
+        drafted = draft(
+            data, target=target, id=id, subject=subject, ignore=ignore or (), encoding=encoding,
+            progress=_bars(quiet, json),
+        )  # fmt: skip
         with written(output) as file:
-            file.write(schema_toml(drafted.schema, drafted.notes))
+            file.write(schema_toml(drafted.schema, drafted.notes, guessed=drafted.encoding_guessed))
         found = drafted.schema
         roles = {"id": found.id, "subject": found.subject, "target": found.target}
         parts = [(part.name, role, _declared(part)) for role, part in roles.items() if part]
@@ -73,7 +91,8 @@ def schema(
             "columns": {name: {"kind": kind, "declared": said, "why": why} for name, kind, said, why in rows},
         }  # fmt: skip
         if drafted.broken.count:
-            report.note(f"{drafted.broken.count:,} records cannot be read, and were passed over: {drafted.broken}.")
+            count = drafted.broken.count
+            report.note(f"{counted(count, 'record')} cannot be read, and {were(count)} skipped: {drafted.broken}.")
         for remark in drafted.remarks:
             report.note(f"{remark}.")
         report.note(
@@ -129,8 +148,9 @@ def fit(
     expected_records: Annotated[
         Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
     ] = None,
+    encoding: Encoding = None,
     on_error: OnErrorOption = "stop",
-    sign_with: SignWith = None,
+    sign_with: SignerToBe = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -142,10 +162,11 @@ def fit(
     """  # fmt: skip
     with reporting(json) as report:
         import expunge
+        from expunge.base.progress import progress_bars
         from expunge.cli.models import new_model
         from expunge.cli.scores import show_scores
-        from expunge.progress import progress_bars
-        from expunge.schema import Amount, EncodedTables, read_schema
+        from expunge.models.ingest import takes_sparse
+        from expunge.tables.schema import Amount, EncodedTables, read_schema
 
         check_output(output)
         declared = read_schema(schema)
@@ -156,8 +177,10 @@ def fit(
             expected_records=expected_records,
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
-        tables = EncodedTables(declared, data, on_error=on_error, target=supervised)
-        how: dict[str, Any] = {"on_error": on_error, "target": supervised}
+        how: dict[str, Any] = {
+            "on_error": on_error, "target": supervised, "sparse": takes_sparse(wanted), "encoding": encoding,
+        }  # fmt: skip
+        tables = EncodedTables(declared, data, **how)
         held_out = EncodedTables(declared, test, **how, keys=(), clip=False) if test else None
         others = held_out.all() if held_out else None  # what is wrong with it is better said before the fit
         _note_choices(report, declared, kind if model is None else None, tables)
@@ -238,9 +261,9 @@ def report_counts(report: Report, tables: Any, name: str = "data") -> None:
     counts, broken = tables.counts, tables.broken
     report.data[name] = {**counts.to_dict(), "skipped": broken.count}
     if broken.count:
-        report.note(f"{broken.count:,} broken records were skipped: {broken}.")
+        report.note(f"{counted(broken.count, 'broken record')} {were(broken.count)} skipped: {broken}.")
     for kind, meaning in (
-        ("clipped", "beyond the public range, and count as its end"),
+        ("clipped", "outside the declared range, and clipped to it"),
         ("unknown", 'none of the declared values, and count as "other"'),
         ("missing", "missing"),
     ):
@@ -269,7 +292,7 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
     import numpy as np
 
     plan = model.plan_
-    rho, sigma = getattr(plan, "rho", 0.0), getattr(plan, "sigma", 0.0)
+    rho, sigma = plan.rho, plan.sigma
     ids = model.ids_
     some = np.random.default_rng().choice(ids, min(SAMPLE, len(ids)), replace=False)
     began = time.perf_counter()

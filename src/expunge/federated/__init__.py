@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from expunge.averaging import ArrayType, FederatedPlan, plan_federation
-from expunge.errors import BadPlan
-from expunge.federated.durable import StoredFederation, create, load, open
+from expunge.base.errors import BadPlan
 from expunge.federated.federation import Federation, Received, Task
+from expunge.federated.files import create, load
+from expunge.federated.stored import StoredFederation, open
+from expunge.solvers.plans.federated import ArrayType, FederatedPlan, plan_federation
 
 if TYPE_CHECKING:
     from expunge.federated.client import identified

@@ -15,10 +15,10 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from expunge.errors import BadRecords, DuplicateId, Unfinished
+from expunge.base.errors import BadRecords, DuplicateId, Unfinished
+from expunge.base.types import Array
 from expunge.federated.federation import Federation, Received, Task
 from expunge.federated.messages import Mail, Roll, answers_to, arrays_in, as_record, message_to
-from expunge.types import Array
 
 ROLL_CALL = 60.0
 """How many seconds nodes have to say who they are."""
@@ -219,3 +219,20 @@ def _who_waits(tasks: list[Task], raising: set[str]) -> str:
         f"{len(names)} clients have not answered: {', '.join(shown)}. Nothing is lost: start (or join) again when they "
         "are back, and only they are asked. One that will not come back must leave (forget), whatever it is that waits."
     )
+
+
+def note_absent(federation: Federation, missing: set[str], *, leave: bool) -> None:
+    """Say how many members are missing; let them leave, if they are to, unless that would be all."""
+    with federation.lock:
+        members = federation.members
+        absent = [name for name in members if name in missing]
+        if not absent:
+            return
+        log(WARNING, "%d members are not connected", len(absent))
+        if leave and len(absent) == len(members):
+            raise Unfinished(
+                "absent='leave': no member at all is connected, so that all would leave. See to the network; if "
+                "they are gone indeed, forget() them."
+            )
+        if leave:
+            federation.forget(absent)

@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from expunge.averaging import ClientUpdate, Numbers
-from expunge.edits import Edit
-from expunge.errors import BadRecords
-from expunge.records import AT_ONCE, Query, Share, Total, Totals
-from expunge.rows import Path, Rows
-from expunge.schedules import joins, joins_each
-from expunge.types import AnyArray, Batch, Mask
+from expunge.base.errors import BadRecords
+from expunge.base.types import AnyArray, Batch, Mask
+from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
+from expunge.engine.edits import Edit
+from expunge.engine.schedules import joins, joins_each
+from expunge.engine.transcript import Path, Rows
+from expunge.solvers.averaging import ClientUpdate, Numbers
 
 SLOTS = 2**40
 """How many numbers there are under which contributions can be held."""
@@ -103,8 +103,8 @@ class MemoryContributions:
 class Clients:
     """Members, whose contributions count, and candidates, whose contributions are still being gathered.
 
-    To the engine members are the records (`expunge.records.Contributors`): all at one place, and what one contributes
-    to a step is what is held of it. Deleting and inserting are edits of slots.
+    To the engine members are the records (`expunge.engine.contributions.Contributors`): all at one place, and what one
+    contributes to a step is what is held of it. Deleting and inserting are edits of slots.
     """
 
     def __init__(self, query: ClientUpdate, rate: float, held: Contributions, sums: Rows) -> None:
@@ -157,7 +157,7 @@ class Clients:
             [client for client in self.candidates.values() if client.slot in entering],
         )
 
-    def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+    def total(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what members have contributed to a round."""
         present = dict(self.members)
         if self.staged is not None:
@@ -167,7 +167,7 @@ class Clients:
             present.update({client.name: client for client in entering})
         return self._sum(present.values(), step)
 
-    def before(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+    def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what members have contributed to a round, without the staged edit."""
         return self._sum(self.members.values(), step)
 
@@ -184,7 +184,7 @@ class Clients:
             some = clients[first : first + at_once]
             yield some, self.held.read([client.slot for client in some], step)
 
-    def shifts(self, place: int, steps: list[int], path: Path, query: Query, share: Share) -> Totals:
+    def shifts(self, place: int, steps: list[int], path: Path, query: Query, participation: Participation) -> Totals:
         """Return by how much the staged edit changes the sums of some rounds: nobody is asked anything for it."""
         assert self.staged is not None
         leaving, entering = self._edited(self.staged)
@@ -198,9 +198,9 @@ class Clients:
         nobody = np.zeros(len(steps), dtype=np.int64)
         return Totals(np.asarray(moved * self._query.unit), nobody, nobody, None)
 
-    def shift(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+    def shift(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Return by how much the staged edit changes the sum of a round."""
-        return Total(self.shifts(place, [step], path, query, share).sums[0], 0, 0)
+        return Total(self.shifts(place, [step], path, query, participation).sums[0], 0, 0)
 
     # --- changes ---
 

@@ -16,15 +16,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from expunge.averaging import FederatedPlan
-from expunge.engine import Change, Outcome, Verification, advance, decide_on, verify
-from expunge.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
+from expunge.base.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
+from expunge.base.types import AnyArray, Array
+from expunge.engine.changing import Change, advance, decide_on
+from expunge.engine.learner import Transcript
+from expunge.engine.outcome import Outcome
+from expunge.engine.randomness import KEY_BYTES, Randomness
+from expunge.engine.transcript import ArrayRows, Rows
+from expunge.engine.verifying import Verification, verify
 from expunge.federated.clients import SLOTS, Client, Clients, Contributions, MemoryContributions
-from expunge.learner import Transcript
-from expunge.randomness import KEY_BYTES, Randomness
-from expunge.rows import ArrayRows, Rows
+from expunge.solvers.plans.federated import FederatedPlan
 from expunge.store.state import today
-from expunge.types import AnyArray, Array
 
 Kind = Literal["delete", "insert"]
 
@@ -73,7 +75,7 @@ class Federation:
     ``rng`` is the only source of randomness; without it, all comes from the system. A federation may be shared
     between threads.
 
-    >>> from expunge.averaging import ArrayType, plan_federation
+    >>> from expunge.solvers.plans.federated import ArrayType, plan_federation
     >>> plan = plan_federation([ArrayType("w", (2,), "<f8")], clients=3, rounds=2, clip=1.0, rho=0.5)
     >>> federation = Federation(plan, np.zeros(2), np.random.default_rng(0))
     >>> _ = federation.join(["ann", "bob", "cy"])
@@ -269,7 +271,8 @@ class Federation:
                 raise Unfinished(f"client {new[0]!r}: others are joining; admit or withdraw (forget) them first.")
             if len(self.clients.members) + len(self.clients.candidates) + len(new) > MOST_CLIENTS:
                 raise BadPlan(
-                    f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; take several as one."
+                    f"clients: sums of more than {MOST_CLIENTS:,} clients are not exact; combine "
+                    "several clients into one."
                 )
             with Randomness(self._draw_key()) as randomness, self._transaction():
                 rng = randomness.layout
@@ -308,7 +311,7 @@ class Federation:
 
     def _candidate(self, name: str) -> Client:
         if name not in self.clients.candidates:
-            raise UnknownId(f"client {name!r} is no candidate; invite it first.")
+            raise UnknownId(f"client {name!r} is not a candidate; invite it first.")
         return self.clients.candidates[name]
 
     def join(self, names: str | Iterable[str]) -> Outcome:
@@ -439,5 +442,5 @@ def as_names(names: str | Iterable[str]) -> list[str]:
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:
             raise BadRecords(f"clients: give names of 1 to {LONGEST_NAME} letters, not {str(name)[:40]!r}.")
     if len(set(found)) < len(found):
-        raise DuplicateId("clients: a name stands twice in the request.")
+        raise DuplicateId("clients: a name is given twice.")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from logging import WARNING
@@ -13,11 +14,11 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from expunge.averaging import FederatedPlan
-from expunge.errors import BadRecords
+from expunge.base.errors import BadRecords
+from expunge.base.types import AnyArray, Array
 from expunge.federated.client import ACTION, NAME, RECORD
 from expunge.federated.federation import LONGEST_NAME
-from expunge.types import AnyArray, Array
+from expunge.solvers.plans.federated import FederatedPlan
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.01, 1.0
 _SHORTEST_TTL = 60.0
@@ -159,10 +160,21 @@ def _numbers(name: str, array: FlowerArray) -> AnyArray:
     except Exception as error:  # these bytes come from outside
         raise BadRecords(f"arrays: {name!r} cannot be read ({type(error).__name__}).") from error
     if not isinstance(found, np.ndarray):
-        raise BadRecords(f"arrays: {name!r} is no array.")
+        raise BadRecords(f"arrays: {name!r} is not an array.")
     return found
 
 
 def as_record(plan: FederatedPlan, vector: Array) -> ArrayRecord:
     """Return a model as Flower sends it."""
     return ArrayRecord({name: FlowerArray(array) for name, array in plan.arrays_of(vector).items()})
+
+
+def form_of(reply: Message, counted: str) -> tuple[tuple[str, int], ...] | None:
+    """Return what a member reports: names, and how many numbers; None if it does not say how many are ``counted``."""
+    records = list(reply.content.metric_records.values())
+    if len(records) != 1:
+        return None
+    examples = records[0].get(counted)
+    if not isinstance(examples, (int, float)) or not math.isfinite(examples) or examples <= 0:
+        return None
+    return tuple(sorted((name, len(value) if isinstance(value, list) else -1) for name, value in records[0].items()))

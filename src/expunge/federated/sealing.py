@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from expunge.averaging import Numbers
-from expunge.errors import BadPlan, CorruptStore
-from expunge.store.file import ENDINGS, StoreFile, beside
+from expunge.base.errors import BadPlan, CorruptStore
+from expunge.solvers.averaging import Numbers
+from expunge.store.file import StoreFile
 from expunge.store.keys import KEY_BYTES, load_key, make_key
+from expunge.store.surroundings import ENDINGS, beside
 
 ROUND_BITS = 20
 """How many binary digits the number of a round may have."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import Counter
@@ -19,15 +18,27 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from expunge.averaging import ArrayType, FederatedSelector, array_types, as_config, plan_federation
-from expunge.engine import Outcome, Verification
-from expunge.errors import BadPlan, DuplicateId, Unfinished, UnknownId
-from expunge.federated.asking import AGAIN, LONGEST_AGAIN, ROLL_CALL, Inquiry, Patience, Sent, call_roll, refuse
-from expunge.federated.durable import StoredFederation, create, open
+from expunge.base.checking import check_one_of, check_positive
+from expunge.base.errors import BadPlan, DuplicateId, Unfinished, UnknownId
+from expunge.engine.outcome import Outcome
+from expunge.engine.verifying import Verification
+from expunge.federated.asking import (
+    AGAIN,
+    LONGEST_AGAIN,
+    ROLL_CALL,
+    Inquiry,
+    Patience,
+    Sent,
+    call_roll,
+    note_absent,
+    refuse,
+)
 from expunge.federated.federation import Federation, Received, as_names
-from expunge.federated.messages import Roll, as_arrays, as_record
+from expunge.federated.files import create
+from expunge.federated.messages import Roll, as_arrays, as_record, form_of
 from expunge.federated.sealing import as_seal_key
-from expunge.planning import check_one_of, check_positive
+from expunge.federated.stored import StoredFederation, open
+from expunge.solvers.plans.federated import ArrayType, FederatedSelector, array_types, as_config, plan_federation
 from expunge.store.keys import as_signer
 from expunge.store.saving import as_path, check_new
 
@@ -327,7 +338,7 @@ class ForgettingFedAvg(Strategy):
 
         Those who report something else than most are left out.
         """
-        forms = [(_form(reply), reply.content) for reply in replies if not reply.has_error()]
+        forms = [(form_of(reply, EXAMPLES), reply.content) for reply in replies if not reply.has_error()]
         common = Counter(form for form, _ in forms if form is not None).most_common(1)
         if not common:
             return None
@@ -380,7 +391,7 @@ class ForgettingFedAvg(Strategy):
         call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=needed, patient=leave)
         missing = set(needed) - set(self._roll.nodes)  # now: how long it takes to let others in depends on the pass
         self._go_on_joining(grid, timeout, missing, leave=leave)
-        self._note_absent(missing, leave=leave)
+        note_absent(self.federation, missing, leave=leave)
         if evaluate_fn is not None and federation.made == 0:
             _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, as_record(federation.plan, federation.newest)))
         inquiry, received = self._inquiry(grid), list[Received]()
@@ -409,22 +420,6 @@ class ForgettingFedAvg(Strategy):
         finally:
             self._joining.release()
 
-    def _note_absent(self, missing: set[str], *, leave: bool) -> None:
-        federation = self.federation
-        with federation.lock:
-            members = federation.members
-            absent = [name for name in members if name in missing]
-            if not absent:
-                return
-            log(WARNING, "%d members are not connected", len(absent))
-            if leave and len(absent) == len(members):
-                raise Unfinished(
-                    "absent='leave': no member at all is connected, so that all would leave. See to the network; if "
-                    "they are gone indeed, forget() them."
-                )
-            if leave:
-                federation.forget(absent)
-
     def _is_done(self, result: Result) -> bool:
         """Put the model into the result once all rounds are made."""
         federation = self.federation
@@ -448,14 +443,3 @@ class ForgettingFedAvg(Strategy):
 def _keep(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
     if metrics is not None:
         into[number] = metrics
-
-
-def _form(reply: Message) -> tuple[tuple[str, int], ...] | None:
-    """Return what a member reports: names, and how many numbers; None if it does not say how many examples it has."""
-    records = list(reply.content.metric_records.values())
-    if len(records) != 1:
-        return None
-    examples = records[0].get(EXAMPLES)
-    if not isinstance(examples, (int, float)) or not math.isfinite(examples) or examples <= 0:
-        return None
-    return tuple(sorted((name, len(value) if isinstance(value, list) else -1) for name, value in records[0].items()))

@@ -21,12 +21,22 @@ NAMES = (
     "restore: prepared",
     "restore: renamed",
 )
-"""Where `reach` is called, in the order in which each work comes by."""
+"""Where `pass_point` is called for a model, in the order in which each work comes by."""
+FEDERATION = (
+    "federation: recorded",
+    "federation: written",
+    "federation: committed",
+    "federation: answered",
+    "federation: round recorded",
+    "federation: round written",
+    "federation: round made",
+)
+"""Where it is called for a federation."""
 
 hook: Callable[[str], None] | None = None
 
 
-def reach(name: str) -> None:
-    """Say that a point is reached."""
+def pass_point(name: str) -> None:
+    """Say that a point is passed."""
     if hook is not None:
         hook(name)

@@ -11,41 +11,24 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import struct
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from expunge.errors import (
-    BadPlan,
-    BusyStore,
-    CorruptStore,
-    FullStore,
-    NewerStore,
-    NotAStore,
-    ReadOnlyStore,
-    StoreError,
-)  # fmt: skip
+from expunge.base.errors import BusyStore, CorruptStore, NewerStore, NotAStore, ReadOnlyStore, StoreError
 from expunge.store import descriptors
+from expunge.store.blobs import _HEAD, blob_size, checksum, least_local
+from expunge.store.disk import sync_file
+from expunge.store.sqlite import FAILURES, FULL, NORMAL, OFF, WAIT, insist, named_error, named_errors
+from expunge.store.surroundings import beside, check_links, check_neighbours, check_one_log, make_private, reset_log
 
 FORMAT = 1
 """The version of the layout that this library writes."""
 APPLICATION = 0x45585047
 """What marks a SQLite file as a store ("EXPG")."""
-ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-seal", "-new", "-spool")
-"""What the names of files that belong to a store end in."""
-WAIT = 10.0
-"""How many seconds to wait for another writer, if the user does not say."""
-LONGEST_WAIT = 2.0**31 / 1000 - 1
-"""How many SQLite can wait, which counts milliseconds."""
-
-PAUSE = 0.001
-"""How many seconds to wait before trying again."""
 
 Table = Literal["blocks", "places", "sums", "answers", "iterates", "ids", "subjects", "arrays", "pending"]
 TABLES: tuple[Table, ...] = ("arrays", "pending", "places", "sums", "answers", "iterates", "ids", "subjects", "blocks")
@@ -58,101 +41,8 @@ SCHEMA: dict[str, str] = {
     },
 }
 """How each table is made."""
-_HEAD = struct.Struct("<II")
-_SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {
-    sqlite3.SQLITE_FULL: (FullStore, "there is no room on the disk; make some and call again"),
-    sqlite3.SQLITE_BUSY: (BusyStore, "another process is writing; wait for it, or give a longer wait="),
-    sqlite3.SQLITE_LOCKED: (BusyStore, "another process is writing; wait for it, or give a longer wait="),
-    sqlite3.SQLITE_READONLY: (ReadOnlyStore, "it may not be written to; change its permissions or open it read_only"),
-    sqlite3.SQLITE_CORRUPT: (CorruptStore, "it is damaged; restore a backup"),
-    sqlite3.SQLITE_NOTADB: (NotAStore, "it is not a store; give the path of a file that save() has written"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened; check the path and its permissions"),
-    sqlite3.SQLITE_IOERR: (StoreError, "the disk failed; check it, and its free room, and call again"),
-    sqlite3.SQLITE_PERM: (ReadOnlyStore, "it may not be read or written; change its permissions"),
-}
 MIGRATIONS: dict[int, Any] = {}
 """For each older format, a function that brings a connection's file to the next one."""
-
-
-def as_wait(wait: Any) -> float:
-    """Return how many seconds to wait, as SQLite can; raise if it is no number of them."""
-    if isinstance(wait, bool) or not isinstance(wait, (int, float, np.number)) or not wait >= 0:
-        raise BadPlan(f"wait={wait!r}: give a number of seconds, 0 or more.")
-    return float(min(wait, LONGEST_WAIT))
-
-
-@contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ones that name the file and the remedy."""
-    try:
-        yield
-    except UnicodeDecodeError as error:  # SQLite quotes what it cannot read
-        raise CorruptStore(f"{path}: it is damaged; restore a backup ({error.reason}).") from error
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        kind, remedy = _SYMPTOMS.get(code, (StoreError, "check the file, or restore a backup"))
-        raise kind(f"{path}: {remedy} ({error}).") from error
-
-
-def insist(connection: sqlite3.Connection, statement: str, late: float) -> None:
-    """Execute a statement, if need be again and again, until it is too late.
-
-    SQLite does not wait at all for some locks; for others longer and longer, and one who writes all the time leaves
-    short gaps only.
-    """
-    while True:
-        try:
-            connection.execute(statement)
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= late:
-                raise
-        time.sleep(PAUSE)
-
-
-def private(path: str, flags: int) -> int:
-    """Open a file so that, if it is new, only its owner can read it; what SQLite puts beside it is like it."""
-    return os.open(path, flags, 0o600)
-
-
-def make_private(path: Path) -> None:
-    """Make an empty file that only its owner can read."""
-    try:
-        os.close(private(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written ({error.strerror}); check its folder.") from error
-
-
-def beside(path: Path, ending: str) -> Path:
-    """Return the name of a file that belongs to a store."""
-    return path.with_name(path.name + ending)
-
-
-def least_local(page: int) -> int:
-    """Return how many bytes of a long blob SQLite keeps in the B-tree, where blobs fill their pages."""
-    return (page - 12) * 32 // 255 - 23
-
-
-def _header(length: int) -> int:
-    """Return the size of the header of SQLite's row with such a blob."""
-    code, size = 2 * length + 12, 1
-    while code >= 128:
-        code, size = code >> 7, size + 1
-    return size + 2
-
-
-def blob_size(page: int, content: int) -> int:
-    """Return the length of the blob for so many bytes: its pages are full."""
-    least, step = least_local(page), page - 4
-    pages = max(1, -(-(content + _HEAD.size) // step))
-    size = least + pages * step
-    size -= _header(size)
-    return size if size - least >= content + _HEAD.size else size + step
-
-
-def checksum(table: str, number: int, content: Any) -> int:
-    """Return the checksum of a row, which tells it from any other row."""
-    return zlib.crc32(content, zlib.crc32(f"{table} {number}".encode()))
 
 
 class StoreFile:
@@ -163,12 +53,20 @@ class StoreFile:
         self.read_only = read_only
         self._building = building
         self.wait = wait
+        self._level: int | None = None
         self._check_path()
+        check_neighbours(path)
         self._held: Any = descriptors.hold(path)
+        self._name = os.fspath(path)  # looked up several times a request, where a Path takes as long as the look
+        self._beside: list[tuple[str, Any]] = []
+        """The log and its index, and what tells each from another of the same name."""
         try:
             with named_errors(path):
                 self._connection = self._connect()
                 self._greet()
+            if not building:
+                files = [f"{path}{ending}" for ending in ("-wal", "-shm")]
+                self._beside = [(file, descriptors.inode_of(file)) for file in files if os.path.exists(file)]
         except BaseException:
             self.close()
             raise
@@ -177,6 +75,7 @@ class StoreFile:
     def create(cls, path: Path, page: int) -> StoreFile:
         """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
         make_private(path)
+        check_neighbours(path)
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -191,25 +90,47 @@ class StoreFile:
                 connection.close()
         return cls(path, building=True)
 
+    def finish(self) -> None:
+        """Turn the log of a new store on, when it is whole: whoever opened it first would do so with a journal."""
+        self._run("PRAGMA journal_mode=WAL")
+
     def _check_path(self) -> None:
         path = self.path
         try:
             status = os.stat(path)  # to open the file and close it would drop the locks of other connections
         except (FileNotFoundError, NotADirectoryError):
-            left = beside(path, "-spool")
+            left, new = beside(path, "-spool"), beside(path, "-new")
             more = f" An ingest was interrupted and left {left}: do it again, or remove that." if left.exists() else ""
+            if new.exists():
+                more += (
+                    f" Writing it was interrupted and left {new}, with all records in it: do it again, or remove that."
+                )
             raise NotAStore(f"{path}: there is no such file; write one with model.save(path).{more}") from None
         except PermissionError as error:
             raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
         if stat.S_ISDIR(status.st_mode):
             raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.")
+        if not stat.S_ISREG(status.st_mode):
+            raise NotAStore(f"{path}: this is not a file; give the path of a file that save() has written.")
+        check_links(path, status.st_nlink)
         if not os.access(path, os.R_OK):
             raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
 
     def check_place(self) -> None:
-        """Raise if the file was taken away, or another was put in its place: what is written would be lost."""
-        if not descriptors.is_at(self._held, self.path):
+        """Raise if the file was taken away, or another was put in its place: what is written would be lost.
+
+        Without its log and the index of it, others would write beside this one.
+        """
+        status = descriptors.status_of(self._held, self._name)
+        if status is None:
             raise StoreError(f"{self.path}: the file was moved, removed or replaced; open the model again.")
+        check_links(self.path, status.st_nlink)
+        for file, inode in self._beside:
+            if not descriptors.is_at(inode, file):
+                raise StoreError(
+                    f"{file}: was removed or replaced while the store was open, and belongs to it. Close the store in "
+                    "all processes, and open it again."
+                )
 
     def _connect(self) -> sqlite3.Connection:
         path, log = self.path, beside(self.path, "-wal")
@@ -222,6 +143,9 @@ class StoreFile:
         mode = "ro" if self.read_only else "rw"
         if self.read_only and not writable and not log.exists():
             mode += "&immutable=1"  # nobody can write, and there is no log to read
+        if "immutable" not in mode:
+            check_one_log(path, self.wait)
+        reset_log(path)
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=self.wait,
             check_same_thread=False,
@@ -280,6 +204,12 @@ class StoreFile:
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
+    @property
+    def size(self) -> int:
+        """How many bytes the file has, or will have when the log is in it."""
+        with named_errors(self.path):
+            return self._pragma("page_count") * self.page
+
     def close(self) -> None:
         """Close the connection."""
         with suppress(sqlite3.Error, AttributeError):  # which it lacks if connecting failed
@@ -291,8 +221,10 @@ class StoreFile:
     # --- rows ---
 
     def _run(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        with named_errors(self.path):
+        try:
             return self._connection.execute(statement, values)
+        except FAILURES as error:
+            raise named_error(self.path, error) from error
 
     def _opened(self, table: str, number: int, blob: Any) -> memoryview:
         """Return what a blob holds, once its checksum is found right."""
@@ -306,8 +238,10 @@ class StoreFile:
 
     def get(self, table: Table, number: int) -> memoryview | None:
         """Return the content of a row, or None if there is none."""
-        with named_errors(self.path):
+        try:
             row = self._connection.execute(f"SELECT content FROM {table} WHERE number=?", (number,)).fetchone()
+        except FAILURES as error:
+            raise named_error(self.path, error) from error
         return None if row is None else self._opened(table, number, row[0])
 
     def need(self, table: Table, number: int) -> memoryview:
@@ -319,16 +253,31 @@ class StoreFile:
 
     def all(self, table: Table) -> Iterator[tuple[int, memoryview]]:
         """Return the contents of all rows, by number."""
+        left = self.size
         with named_errors(self.path):
             for number, blob in self._connection.execute(f"SELECT number, content FROM {table} ORDER BY number"):
-                yield number, self._opened(table, number, blob)
+                content = self._opened(table, number, blob)
+                left -= len(blob)
+                if left < 0:  # rows share pages, to look like more than there is
+                    raise CorruptStore(f"{self.path}: {table}: more bytes than the file has; {_REMEDY}")
+                yield number, content
+
+    @cached_property
+    def longest(self) -> int:
+        """How many bytes a row can have: what SQLite was built for (as a rule 10⁹), less what surrounds them."""
+        return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - 2 * self.page
 
     def put(self, table: Table, number: int, content: bytes | bytearray | memoryview) -> None:
         """Write a row."""
-        blob = bytearray(blob_size(self.page, len(content)))
-        least = least_local(self.page)
-        _HEAD.pack_into(blob, least, checksum(table, number, content), len(content))
-        blob[least + _HEAD.size : least + _HEAD.size + len(content)] = content
+        size, least = len(content), least_local(self.page)
+        if size > self.longest:
+            raise StoreError(
+                f"{self.path}: {table}, row {number} would have {size:,} bytes, of which SQLite takes "
+                f"{self.longest:,}; do it in smaller portions."
+            )
+        blob = bytearray(blob_size(self.page, size))
+        _HEAD.pack_into(blob, least, checksum(table, number, content), size)
+        blob[least + _HEAD.size : least + _HEAD.size + size] = content
         if self._run(f"UPDATE {table} SET content=? WHERE number=?", (blob, number)).rowcount == 0:
             self._run(f"INSERT INTO {table} VALUES (?, ?)", (number, blob))
 
@@ -385,10 +334,23 @@ class StoreFile:
             self.rollback()
             raise
 
-    def begin(self) -> None:
-        """Begin to write; others go on reading what there was."""
+    def begin(self, *, synced: bool = True) -> None:
+        """Begin to write; others go on reading what there was. If not ``synced``, `truncate_log` makes it durable."""
         self.rollback()  # something may have been interrupted
+        self._sync_commits(FULL if synced else NORMAL)
         self._run("BEGIN IMMEDIATE")
+
+    def _sync_commits(self, level: int) -> None:
+        if self._level is None:
+            self._level = self._pragma("synchronous")
+        if self._level not in (OFF, level):
+            self._run(f"PRAGMA synchronous={level:d}")
+            self._level = level
+
+    def sync_log(self) -> None:
+        """Make durable what was committed and not ``synced``, where the log cannot be emptied."""
+        with suppress(OSError):
+            sync_file(beside(self.path, "-wal"))  # on which SQLite has no locks that closing would drop
 
     def commit(self) -> None:
         """Make durable what was written."""
@@ -410,7 +372,7 @@ class StoreFile:
             self.rollback()
 
     def truncate_log(self) -> None:
-        """Bring everything from the log into the file, and leave nothing in the log."""
+        """Bring everything from the log into the file, and leave nothing in the log, also if the power fails then."""
         failed = "its log, which may have deleted bytes, cannot be emptied"
         try:
             busy = self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -421,22 +383,34 @@ class StoreFile:
                 f"{self.path}: {failed}, since another program is writing, or keeps reading an old state. End its "
                 "transaction; the next call empties the log."
             )
+        try:
+            sync_file(beside(self.path, "-wal"))  # SQLite syncs before it empties the log, and not afterwards
+        except OSError as error:
+            raise StoreError(f"{self.path}: {failed} ({error.strerror}); the next call does it.") from error
 
     def copy_to(self, path: Path) -> None:
         """Write what there is, in canonical order, into a new file."""
         make_private(path)
-        self._run("VACUUM INTO ?", (str(path),))
+        check_neighbours(path)
+        self._run("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(path),))  # names need not be UTF-8
 
-    def replace_by(self, other: StoreFile) -> None:
-        """Become a copy of another file, to the last page, at once."""
+    def replace_by(self, other: StoreFile, check: Callable[[], None]) -> None:
+        """Become a copy of another file, to the last page, at once; ``check`` is called once nobody else can write."""
+        checked = False
+
+        def progress(*_: int) -> None:
+            nonlocal checked
+            if not checked:
+                check()
+            checked = True
+
         with named_errors(self.path):
-            other._connection.backup(self._connection)
+            other._connection.backup(self._connection, pages=1, progress=progress)
 
     @property
     def changes(self) -> int:
         """A number that changes when another connection has written."""
-        with named_errors(self.path):
-            return self._pragma("data_version")
+        return int(self._run("PRAGMA data_version").fetchone()[0])
 
     def damage(self) -> list[str]:
         """Read every row and name those that are not as they were written."""
@@ -465,40 +439,3 @@ class StoreFile:
 
 
 _REMEDY = "restore a backup."
-
-
-class WriterLock:
-    """At most one process writes at a time. The operating system frees the lock of a process that dies."""
-
-    def __init__(self, path: Path, wait: float) -> None:
-        self.path = path
-        self.wait = wait
-        self._connection: sqlite3.Connection | None = None
-
-    def acquire(self) -> None:
-        """Wait until nobody else writes, or say who should."""
-        name, late = beside(self.path, "-lock"), time.monotonic() + self.wait
-        try:
-            if self._connection is None:
-                self._connection = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
-            if not self._connection.in_transaction:  # as it may be after an interruption
-                for statement in ("PRAGMA journal_mode=OFF", "BEGIN EXCLUSIVE"):  # nothing is ever written there
-                    insist(self._connection, statement, late)
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-                raise BusyStore(
-                    f"{self.path}: others have been writing for {self.wait:g} s. Nothing was done: try again, or give "
-                    "a longer wait= when opening."
-                ) from error
-            raise ReadOnlyStore(f"{name}: cannot be locked ({error}); check the folder's permissions.") from error
-
-    def release(self) -> None:
-        """Let others write."""
-        if self._connection is not None and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

@@ -5,17 +5,20 @@ A bucket's content depends on who is in it and nothing else.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import numpy as np
 
-from expunge.errors import CorruptStore
-from expunge.index import HashIndex
+from expunge.base.errors import CorruptStore
+from expunge.base.types import AnyArray, Ints, Keys
+from expunge.engine.records.index import HashIndex
 from expunge.store.file import StoreFile, Table
-from expunge.store.tables import all_numbers, as_numbers
-from expunge.types import AnyArray, Ints, Keys
+from expunge.store.rows import all_numbers, as_numbers
 
 _ENTRY = np.dtype([("hash", "<u8"), ("value", "<i8")])
+REMEMBERED = 16
+"""How many buckets that were just read are kept for a moment: who is looked for is then taken out."""
 FULL = 0.78
 """How full a bucket of one page is meant to be."""
 
@@ -32,6 +35,7 @@ class StoredIndex:
         self._file = file
         self._table = table
         self.buckets = buckets
+        self._recent: OrderedDict[int, AnyArray] = OrderedDict()
 
     @classmethod
     def store(cls, file: StoreFile, table: Table, hashed: Keys, values: Ints) -> StoredIndex:
@@ -46,6 +50,9 @@ class StoredIndex:
         """Return the bucket of each hash: the buckets have equal shares of all hashes, in their order."""
         return ((hashed >> np.uint64(32)) * np.uint64(self.buckets) >> np.uint64(32)).astype(np.int64)
 
+    def _bucket_of(self, hashed: int) -> int:
+        return (hashed >> 32) * self.buckets >> 32
+
     def _sorted(self, hashed: Keys, values: Ints) -> Iterator[tuple[int, AnyArray]]:
         """Return entries by bucket, in order."""
         if len(hashed) == 0:
@@ -59,12 +66,22 @@ class StoredIndex:
             yield buckets.item(begin), entries[begin:stop]
 
     def _get(self, bucket: int) -> AnyArray:
-        content = self._file.get(self._table, bucket)
-        if content is None:
-            return np.zeros(0, dtype=_ENTRY)
-        return as_numbers(self._file, self._table, bucket, content, _ENTRY)
+        entries = self._recent.get(bucket)
+        if entries is None:
+            content = self._file.get(self._table, bucket)
+            if content is None:
+                return np.zeros(0, dtype=_ENTRY)
+            entries = as_numbers(self._file, self._table, bucket, content, _ENTRY)
+            self._remember(bucket, entries)
+        return entries
+
+    def _remember(self, bucket: int, entries: AnyArray) -> None:
+        self._recent[bucket] = entries
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
 
     def _put(self, bucket: int, entries: AnyArray) -> None:
+        self._recent.pop(bucket, None)
         if len(entries):
             self._file.put(self._table, bucket, entries.tobytes())
         else:
@@ -83,10 +100,9 @@ class StoredIndex:
 
     def find(self, hashed: int) -> list[int]:
         """Return the values of all entries with this hash."""
-        key = np.array([hashed], dtype=np.uint64)
-        entries = self._get(self._bucket(key).item(0))
-        first, stop = np.searchsorted(entries["hash"], key[0]), np.searchsorted(entries["hash"], key[0], "right")
-        return [int(value) for value in entries["value"][first:stop]]
+        entries = self._get(self._bucket_of(hashed))
+        found: list[int] = entries["value"][entries["hash"] == np.uint64(hashed)].tolist()
+        return found
 
     def first(self, hashed: Keys) -> Ints:
         """Return the value of the first entry with each hash, or -1."""
@@ -121,9 +137,12 @@ class StoredIndex:
             while at < len(entries) and entries[at].item() != one:
                 at += 1
             if at >= len(entries):
-                raise CorruptStore(f"{self._file.path}: {self._table}, row {bucket} lacks a record; restore a backup.")
+                raise self._lacking(bucket)
             stay[at] = False
         return entries[stay]
+
+    def _lacking(self, bucket: int) -> CorruptStore:
+        return CorruptStore(f"{self._file.path}: {self._table}, row {bucket} lacks a record; restore a backup.")
 
     def add(self, hashed: Keys, values: Ints) -> None:
         """Put entries in."""
@@ -140,11 +159,30 @@ class StoredIndex:
 
     def remove_one(self, hashed: int, value: int) -> None:
         """Take an entry out."""
-        self.remove(np.array([hashed], dtype=np.uint64), np.array([value]))
+        bucket = self._bucket_of(hashed)
+        entries = self._get(bucket)
+        at = self._at(bucket, entries, hashed, value)
+        self._put(bucket, np.concatenate([entries[:at], entries[at + 1 :]]))
 
     def move_one(self, hashed: int, old: int, new: int) -> None:
         """Change the value of an entry."""
-        self.move(np.array([hashed], dtype=np.uint64), np.array([old]), np.array([new]))
+        bucket = self._bucket_of(hashed)
+        entries = self._get(bucket)
+        at = self._at(bucket, entries, hashed, old)
+        alone = (entries["hash"] == np.uint64(hashed)).sum() == 1
+        if not alone:  # entries of one hash lie by value
+            self.move(np.array([hashed], dtype=np.uint64), np.array([old]), np.array([new]))
+        elif old != new:
+            entries = entries.copy()
+            entries["value"][at] = new
+            self._put(bucket, entries)
+
+    def _at(self, bucket: int, entries: AnyArray, hashed: int, value: int) -> int:
+        """Return where an entry lies in its bucket."""
+        found = np.flatnonzero((entries["hash"] == np.uint64(hashed)) & (entries["value"] == value))
+        if len(found) == 0:
+            raise self._lacking(bucket)
+        return int(found[0])
 
 
 _NOTHING: tuple[Keys, Ints] = (np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64))

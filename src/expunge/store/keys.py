@@ -11,16 +11,24 @@ import re
 import secrets
 import stat
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from expunge.errors import BadPlan, StoreError
+from expunge.base.errors import BadPlan, StoreError
+from expunge.store.disk import sync, sync_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 FilePath = str | os.PathLike[str]
+Signed = Literal["receipt", "receipts"]
+"""What can be signed: a receipt, or what stands around exported ones."""
 KEY_BYTES = 32
+_LINE, _PEM = 2**10, 2**16
+"""No key is as long, and no key in PEM."""
+LARGEST = 2**31
+"""How many bytes a file of receipts may have."""
 _HEX = re.compile("[0-9a-f]*")
 
 
@@ -57,7 +65,7 @@ _LOST = (
 
 def load_key(path: FilePath, remedy: str = _LOST) -> bytes:
     """Return the key that `make_key` wrote, if nobody but its owner can read it; ``remedy`` is what to do else."""
-    data, mode = _read(path, remedy)
+    data, mode = _read(path, remedy, _LINE)
     _refuse_open(path, mode)
     text = data.strip().decode("ascii", "replace")
     if not is_hex(text, 2 * KEY_BYTES):
@@ -94,8 +102,8 @@ def make_signing_key(path: FilePath) -> None:
 class Signer:
     """Signs receipts with an Ed25519 private key: the path of a PEM file, or the key itself.
 
-    What is signed is the text ``expunge receipt`` and the receipt's hash, in ASCII, with a space between. A file that
-    others can read is refused.
+    What is signed is the text ``expunge receipt`` (of what stands around exported receipts: ``expunge receipts``) and
+    the hash, in ASCII, with a space between. A file that others can read is refused.
     """
 
     def __init__(self, key: FilePath | Ed25519PrivateKey) -> None:
@@ -112,10 +120,10 @@ class Signer:
         """The public key, in hexadecimal digits."""
         return self._key.public_key().public_bytes_raw().hex()
 
-    def sign(self, hash_hex: str) -> str:
-        """Return the signature of a receipt's hash, in hexadecimal digits."""
+    def sign(self, hash_hex: str, what: Signed = "receipt") -> str:
+        """Return the signature of a hash, in hexadecimal digits."""
         check_hex("hash", hash_hex, 64)
-        return self._key.sign(_signed_text(hash_hex)).hex()
+        return self._key.sign(_signed_text(hash_hex, what)).hex()
 
 
 def as_signer(sign_with: Any) -> Signer | Literal[False] | None:
@@ -123,19 +131,19 @@ def as_signer(sign_with: Any) -> Signer | Literal[False] | None:
     return sign_with if sign_with is None or sign_with is False else Signer(sign_with)
 
 
-def confirms(key: Ed25519PublicKey, signature: str, hash_hex: str) -> bool:
-    """Say whether a signature of a receipt's hash was made with the private key of this public one."""
+def confirms(key: Ed25519PublicKey, signature: str, hash_hex: str, what: Signed = "receipt") -> bool:
+    """Say whether a signature of a hash was made with the private key of this public one."""
     from cryptography.exceptions import InvalidSignature
 
     try:
-        key.verify(bytes.fromhex(signature), _signed_text(hash_hex))
+        key.verify(bytes.fromhex(signature), _signed_text(hash_hex, what))
     except InvalidSignature:
         return False
     return True
 
 
-def _signed_text(hash_hex: str) -> bytes:
-    return f"expunge receipt {hash_hex}".encode("ascii")
+def _signed_text(hash_hex: str, what: Signed) -> bytes:
+    return f"expunge {what} {hash_hex}".encode("ascii")
 
 
 def load_public_key(given: object) -> Ed25519PublicKey:
@@ -156,7 +164,7 @@ def _load_pem(path: FilePath, *, private: bool) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     _, serialization = _cryptography()
-    data, mode = _read(path, "give the path of a PEM file; make_signing_key makes a pair")
+    data, mode = _read(path, "give the path of a PEM file; make_signing_key makes a pair", _PEM)
     try:
         if not private:
             return serialization.load_pem_public_key(data)
@@ -186,18 +194,31 @@ def _cryptography() -> tuple[ModuleType, ModuleType]:
 
 def read_file(path: FilePath, remedy: str) -> bytes:
     """Return what a file holds, or say why it cannot be read and what to do."""
-    return _read(path, remedy)[0]
+    data, _ = _read(path, remedy, LARGEST + 1)
+    if len(data) > LARGEST:
+        raise StoreError(f"{os.fspath(path)}: has more than {LARGEST >> 20:,} MB; {remedy}.")
+    return data
 
 
-def _read(path: FilePath, remedy: str) -> tuple[bytes, int]:
-    """Return what a file holds, and its permissions."""
+def _read(path: FilePath, remedy: str, most: int) -> tuple[bytes, int]:
+    """Return what a file begins with, and its permissions. What is no file is refused: a pipe may never end."""
+    data = None
     try:
-        with open(path, "rb") as file:
-            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read(min(most, status.st_size))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise StoreError(f"{os.fspath(path)}: {error.strerror or error}; {remedy}.") from error
     except (ValueError, MemoryError) as error:
         raise StoreError(f"{os.fspath(path)!r}: cannot be read ({error or 'too large'}); {remedy}.") from error
+    if data is None:
+        raise StoreError(f"{os.fspath(path)}: this is not a file, but a folder, a pipe or a device; {remedy}.")
+    return data, stat.S_IMODE(status.st_mode)
 
 
 def _refuse_open(path: FilePath, mode: int) -> None:
@@ -220,10 +241,10 @@ def _write_new(path: FilePath, data: bytes, mode: int) -> None:
             with open(file, "wb") as stream:
                 stream.write(data)
                 stream.flush()
-                os.fsync(file)
+                sync(file)
             os.replace(new, name)
             at = name
-            _sync_folder(os.path.dirname(name) or ".")
+            sync_folder(Path(name).parent)
         except BaseException:
             os.unlink(at)
             raise
@@ -231,13 +252,3 @@ def _write_new(path: FilePath, data: bytes, mode: int) -> None:
         raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
     except OSError as error:
         raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
-
-
-def _sync_folder(folder: str) -> None:
-    if os.name != "posix":
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from expunge.columns import csr, empty, index_type, is_sparse, pointers
-from expunge.errors import CorruptStore
-from expunge.types import AnyArray, Batch, Column
+from expunge.base.columns import csr, empty, index_type, is_sparse, pointers
+from expunge.base.errors import BadPlan, BadRecords, CorruptStore
+from expunge.base.types import AnyArray, Batch, Column
 
 PART = 2**16
 """About how many bytes a part has."""
 SPARSE_ROWS = 256
 """How many records a part has if a column is sparse."""
 _LAST_LETTER = 0x10FFFF
+_KIND = re.compile("U|b1|[iu][1248]|f[248]")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class ColumnType:
     tail: tuple[int, ...] = ()
     sparse: bool = False
     kept: str = ""
+
+    def __post_init__(self) -> None:
+        sides = all(0 <= side < 2**62 for side in self.tail) and (self.sparse or math.prod(self.tail) < 2**31)
+        sound = _KIND.fullmatch(self.kind) and self.kept in ("", "f2", "f4", "f8") and sides
+        if not sound or (self.sparse and (self.kind != "f8" or len(self.tail) != 1)):
+            raise BadPlan(f"a column of {self.kind[:20]!r} in rows of {len(self.tail)} sides cannot be stored.")
 
     @classmethod
     def of(cls, column: Column, kept: str = "") -> ColumnType:
@@ -88,6 +96,12 @@ class Layout:
     rows: int
     """How many records a part has, if it is not the last of its place."""
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.width <= len(self.columns) <= self.width + 3 and 1 <= self.rows < 2**31):
+            raise BadPlan(
+                f"{len(self.columns)} columns, {self.width} of them given, in parts of {self.rows} cannot be."
+            )
+
     @classmethod
     def of(cls, columns: Batch, width: int, kept: str = "") -> Layout:
         """Return the layout of records like these; floating-point rows of the first column are ``kept`` so."""
@@ -96,6 +110,17 @@ class Layout:
             return cls(tuple(types), width, SPARSE_ROWS)
         bytes_a_row = sum(one.numbers * one.stored.itemsize for one in types[:width])
         return cls(tuple(types), width, max(1, PART // max(bytes_a_row, 16)))
+
+    def check_rows(self, columns: Batch, longest: int) -> None:
+        """Raise if a part full of such records could be longer than a row of the file: nobody could be moved there."""
+        for kind, column in zip(self.columns, columns, strict=False):
+            if kind.sparse:
+                most, largest = longest // self.rows // 16 - 1, int(np.diff(column.indptr).max(initial=0))
+                if largest > most:
+                    raise BadRecords(
+                        f"columns: a record has {largest:,} numbers that are not 0; in a file, one can have {most:,}. "
+                        "Leave some out, or project them."
+                    )
 
     def write(self, columns: Batch) -> bytes:
         """Return a part as bytes."""

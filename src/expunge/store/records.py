@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from expunge.edits import SLOT_BITS, Edit
-from expunge.errors import CorruptStore
-from expunge.index import hashes
-from expunge.memory import MemoryRecords
-from expunge.records import Query, Share, Total, evaluate
-from expunge.rows import Path
-from expunge.schedules import Schedule, joins
+from expunge.base.errors import BadPlan, CorruptStore
+from expunge.base.types import Batch, Ints, Keys
+from expunge.engine.contributions import Abilities, Participation, Query, Total, evaluate
+from expunge.engine.edits import SLOT_BITS, Edit
+from expunge.engine.records.index import KEY_BYTES, fresh_hash_key, hashes
+from expunge.engine.records.memory import MemoryRecords
+from expunge.engine.schedules import Schedule, joins
+from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
 from expunge.store.index import StoredIndex
+from expunge.store.keys import is_hex
 from expunge.store.parts import Layout
-from expunge.store.shelves import StoredShelves, store_lengths
-from expunge.types import Batch, Ints, Keys
+from expunge.store.places import StoredPlaces, store_lengths
 
 AT_ONCE = 64
 """How many parts of a place that everyone lies at are looked at together."""
@@ -33,12 +34,22 @@ class Inventory:
     buckets: int
     subject_buckets: int
     layout: Layout
+    hash_key: str = ""
+    """What ids are hashed with, in hexadecimal digits; none in stores of earlier versions, until they are compacted."""
+
+    def __post_init__(self) -> None:
+        width, columns = self.layout.width, self.layout.columns
+        keys = len(columns) - width - self.has_subjects  # ids, and what decides who joins
+        if width < 1 or keys not in (1, 2) or any(one.tail for one in columns[width:]):
+            raise BadPlan(f"{len(columns)} columns, {width} of them given, cannot be those of records.")
+        if not (self.count >= 0 and 1 <= self.buckets <= 2**32 and 0 <= self.subject_buckets <= 2**32):
+            raise BadPlan(f"{self.count} records in {self.buckets} and {self.subject_buckets} buckets cannot be.")
 
 
 class StoredRecords(MemoryRecords):
     """Records in a store: the same as in memory, but that places and the index are read and written there."""
 
-    _shelves: StoredShelves  # type: ignore[assignment]
+    _places: StoredPlaces  # type: ignore[assignment]
     _index: StoredIndex  # type: ignore[assignment]
     _subject_index: StoredIndex | None  # type: ignore[assignment]
 
@@ -48,19 +59,22 @@ class StoredRecords(MemoryRecords):
         self.has_subjects = inventory.has_subjects
         self.next_id = inventory.next_id
         self.width = layout.width
-        self._keyed = len(layout.columns) > layout.width + 1 + self.has_subjects
+        self.keyed = len(layout.columns) > layout.width + 1 + self.has_subjects
         self._ordered = schedule.ordered
         self._waiting = None
-        self._patches = None
+        self._staging = None
         self._file = file
-        self._shelves = StoredShelves(file, layout, getattr(schedule, "batch", 0))
+        if inventory.hash_key != "" and not is_hex(inventory.hash_key, 2 * KEY_BYTES):
+            raise CorruptStore(f"{file.path}: the key of the index cannot be read; restore a backup.")
+        self.hash_key = bytes.fromhex(inventory.hash_key)
+        self._places = StoredPlaces(file, layout, schedule.full_step)
         self._check_lengths(schedule)
-        self.model: Batch = tuple([column.empty() for column in self._shelves.columns])
+        self.template: Batch = tuple([column.empty() for column in self._places.columns])
         self._index = StoredIndex(file, "ids", inventory.buckets)
         self._subject_index = StoredIndex(file, "subjects", inventory.subject_buckets) if self.has_subjects else None
 
     def _check_lengths(self, schedule: Schedule) -> None:
-        lengths, steps = self._shelves.lengths, schedule.steps(self.count)
+        lengths, steps = self._places.lengths, schedule.steps(self.count)
         places = schedule.place(steps - 1) + 1 if steps else 0
         if len(lengths) != places or lengths.min(initial=0) < 0 or int(lengths.sum()) != self.count:
             raise CorruptStore(
@@ -74,29 +88,31 @@ class StoredRecords(MemoryRecords):
         subjects = self._subject_index
         return Inventory(
             self.count, self.next_id, self.has_subjects, self._index.buckets,
-            0 if subjects is None else subjects.buckets, self._shelves.layout,
+            0 if subjects is None else subjects.buckets, self._places.layout, self.hash_key.hex(),
         )  # fmt: skip
 
-    def total(self, place: int, step: int, path: Path, query: Query, share: Share) -> Total:
+    def total(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what the records of a place contribute to a step; where sums are exact in any order, part by part."""
-        if share.unit is None:
-            return super().total(place, step, path, query, share)
-        if self._patches is not None and not self._patches.done:
-            self._patches.finish()
+        if participation.unit is None:
+            return super().total(place, step, path, query, participation)
+        if self._staging is not None and not self._staging.done:
+            self._staging.finish()
         total = Total(np.zeros(query.size), 0, 0)
-        for first, batch in self._shelves.batches(place, self.width, AT_ONCE):
-            if share.rate < 1.0:
+        for first, batch in self._places.batches(place, self.width, AT_ONCE):
+            if participation.rate < 1.0:
                 stop = first + int(batch[0].shape[0])
-                mask = joins(self._shelves.joined(len(self.model) - 1, place, first, stop), step, share.rate)
+                mask = joins(self._places.joined(len(self.template) - 1, place, first, stop), step, participation.rate)
                 batch = tuple([column[mask] for column in batch])
-            part = evaluate(query, step, path, batch, share)
+            part = evaluate(query, step, path, batch, participation)
             total = Total(total.sum + part.sum, total.evaluations + part.evaluations, total.above + part.above)
         return total
 
-    def let_in(self, query: Query, edit: Edit) -> Edit:
+    def check_entering(self, abilities: Abilities, edit: Edit) -> Edit:
         """Let the query check the records that enter by an edit; return it with them in form, as they are kept."""
-        edit = super().let_in(query, edit)
-        types = self._shelves.layout.columns[: self.width]
+        edit = super().check_entering(abilities, edit)
+        if edit.entering:
+            self._places.layout.check_rows(edit.entering, self._file.longest)
+        types = self._places.layout.columns[: self.width]
         if not edit.entering or not any(one.kept for one in types):
             return edit
         rows = [one.narrowed(column) for one, column in zip(types, edit.entering, strict=False)]
@@ -104,7 +120,7 @@ class StoredRecords(MemoryRecords):
 
     def rollback(self) -> None:
         """Forget the staged edit; the owner rolls the transaction back and reads everything anew, if it was written."""
-        self._patches = None
+        self._staging = None
 
 
 def index_records(file: StoreFile, ids: list[Keys], subjects: list[Keys] | None, lengths: Ints) -> tuple[int, int]:
@@ -121,16 +137,16 @@ def index_records(file: StoreFile, ids: list[Keys], subjects: list[Keys] | None,
 
 def store_records(file: StoreFile, records: MemoryRecords) -> Inventory:
     """Write records that lie by place, with all that is needed to find them."""
-    shelves, width = records.shelves, records.width
+    source, width = records.places, records.width
     kept = records.inventory.layout.columns[0].kept if isinstance(records, StoredRecords) else ""
-    layout = Layout.of(records.model, width, kept)
-    target = StoredShelves(file, layout, shelves.least)
-    ids, subjects = [], []
-    for place in np.flatnonzero(shelves.lengths).tolist():
-        block = shelves.block(place)
+    layout = Layout.of(records.template, width, kept)
+    target = StoredPlaces(file, layout, source.least)
+    ids, subjects, key = [], [], records.hash_key or fresh_hash_key()
+    for place in np.flatnonzero(source.lengths).tolist():
+        block = source.block(place)
         target.lay(place, block)
-        ids.append(hashes(block[width]))
+        ids.append(hashes(block[width], key))
         if records.has_subjects:
-            subjects.append(hashes(block[width + 1]))
-    buckets = index_records(file, ids, subjects if records.has_subjects else None, shelves.lengths)
-    return Inventory(records.count, records.next_id, records.has_subjects, *buckets, layout)
+            subjects.append(hashes(block[width + 1], key))
+    buckets = index_records(file, ids, subjects if records.has_subjects else None, source.lengths)
+    return Inventory(records.count, records.next_id, records.has_subjects, *buckets, layout, key.hex())

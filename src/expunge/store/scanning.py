@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from expunge.errors import BadRecords, NotAStore
-from expunge.progress import Show
+from expunge.base.errors import BadRecords, NotAStore
+from expunge.base.progress import Show
+from expunge.base.types import AnyArray
 from expunge.store import descriptors
-from expunge.store.file import ENDINGS, beside
 from expunge.store.saving import as_path
-from expunge.types import AnyArray
+from expunge.store.surroundings import ENDINGS, beside
 
 LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
@@ -79,7 +79,7 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
 def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> set[Hit]:
     """Do what `scan` does, show how far it is, and say of what is found whether it is whole."""
     path = as_path(path)
-    if isinstance(patterns, (str, bytes)):
+    if isinstance(patterns, (str, bytes)) or not isinstance(patterns, Iterable):
         raise BadRecords(f"patterns: give a list of them, such as [{patterns!r}].")
     if not path.exists():
         raise NotAStore(f"{path}: there is no such file; give the path of a store.")

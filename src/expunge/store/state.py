@@ -5,37 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from expunge import losses
-from expunge.averaging import FederatedPlan
-from expunge.clustering import ClusterPlan
-from expunge.columns import csr, is_sparse
-from expunge.errors import CorruptStore, NotAStore, StoreError
-from expunge.extents import Extent
-from expunge.intake import as_ids
-from expunge.learner import Learner, Transcript
-from expunge.least_squares import RidgePlan
-from expunge.planning import Plan
-from expunge.randomness import KEY_BYTES, Randomness
-from expunge.records import Delete, Insert, Replace, Request
-from expunge.schema.model import SCHEMA_PARTS
+from expunge.base.columns import csr, is_sparse, rows_in
+from expunge.base.errors import BadRecords, CorruptStore, ExpungeError, NotAStore, StoreError
+from expunge.base.intake import as_ids
+from expunge.base.types import AnyArray, Array, Batch, Column
+from expunge.engine.learner import Learner, Transcript
+from expunge.engine.randomness import KEY_BYTES, Randomness
+from expunge.engine.requests import Delete, Insert, Kind, NamedBy, Replace, Request
+from expunge.solvers import losses
+from expunge.solvers.extents import Extent
+from expunge.solvers.plans.federated import FederatedPlan
+from expunge.solvers.plans.known import PLANS
+from expunge.solvers.plans.sized import Sized
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
-from expunge.store.keys import Signer, fingerprint
+from expunge.store.keys import Signer, fingerprint, is_hex
 from expunge.store.parts import ColumnType, Layout
-from expunge.store.receipts import Kind, NamedBy, Receipt, genesis, write_receipt
+from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, write_receipt
 from expunge.store.records import Inventory, StoredRecords
-from expunge.store.tables import StoredRows, as_numbers
-from expunge.types import AnyArray, Array, Column
+from expunge.store.rows import StoredRows, as_numbers
+from expunge.tables.schema.columns import SCHEMA_PARTS
 
-DESCRIPTION, STATE = 0, 1
+DESCRIPTION, STATE, SIGNER = 0, 1, 2
 """Numbers of texts."""
 MODEL, PROJECTION = 0, 1
 """Numbers of arrays."""
@@ -65,6 +65,8 @@ class State:
     key: str
     """The fingerprint of the key that receipts name people with."""
     inventory: Inventory
+    signed: tuple[bool, ...] | None = None
+    """Of the first and the last receipt, whether they are signed; None if an earlier version wrote the last."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class FederationState:
     key: str
     seal: str
     """The fingerprint of the key that contributions are encrypted with."""
+    signed: tuple[bool, ...] | None = None
+
+
+Kept = TypeVar("Kept", State, FederationState)
 
 
 def first_state(inventory: Inventory, key: bytes) -> State:
@@ -89,10 +95,8 @@ def first_state(inventory: Inventory, key: bytes) -> State:
 
 KNOWN = Registry(
     [
-        Description, State, FederationState, Inventory, Layout, ColumnType, Plan, ClusterPlan, RidgePlan,
-        FederatedPlan, Extent, losses.Logistic,
-        losses.Hinge, losses.SmoothedHinge, losses.Multinomial, losses.MulticlassHinge, losses.Squared, losses.Huber,
-        losses.Weighted, *SCHEMA_PARTS,
+        Description, State, FederationState, Inventory, Layout, ColumnType, *PLANS, Extent, *losses.KNOWN,
+        *SCHEMA_PARTS,
     ]
 )  # fmt: skip
 
@@ -105,18 +109,22 @@ def plan_digest(plan: Any) -> str:
 def read_description(file: StoreFile, strangers: Mapping[str, Any] | None = None) -> Description:
     """Return what the model is; a loss of the user's own is among the ``strangers``."""
     description: Description = _read(file, DESCRIPTION, Description, strangers)
+    _check_plan(file, description.plan)
     return description
 
 
 def read_state(file: StoreFile) -> State:
     """Return the state."""
     state: State = _read(file, STATE, State)
+    _check_state(file, state)
+    check_room(file, "a list of ids", state.inventory.count)
     return state
 
 
 def read_federation(file: StoreFile) -> tuple[FederatedPlan, FederationState]:
     """Return the plan and the state of a federation."""
     state: FederationState = _read(file, STATE, FederationState)
+    _check_state(file, state)
     plan = read_description(file).plan
     if not isinstance(plan, FederatedPlan):
         raise CorruptStore(f"{file.path}: about, row {DESCRIPTION} has no plan of a federation; restore a backup.")
@@ -140,15 +148,81 @@ def _read(file: StoreFile, number: int, kind: type, strangers: Mapping[str, Any]
     return value
 
 
+def check_room(file: StoreFile, what: str, needed: int) -> None:
+    """Raise if a description speaks of more bytes than the whole file has, before any room is made for them."""
+    if needed > file.size:
+        raise CorruptStore(
+            f"{file.path}: {what} would have {needed:,} bytes, and the whole file has {file.size:,}; restore a backup."
+        )
+
+
+def _check_plan(file: StoreFile, plan: Any) -> None:
+    """Raise unless what is described has a plan whose numbers can be, and which the file has room for."""
+    if type(plan) not in PLANS:
+        raise CorruptStore(f"{file.path}: about, row {DESCRIPTION} has no plan; restore a backup.")
+    known: Any = plan
+    for field in fields(known):
+        value = getattr(plan, field.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if type(one) is int and one < (field.name != "seed"):
+                raise CorruptStore(f"{file.path}: {type(plan).__name__}: {field.name} is {one}; restore a backup.")
+    if (flaw := plan.flaw()) is not None:
+        raise CorruptStore(f"{file.path}: {type(plan).__name__}: {flaw}; restore a backup.")
+    with sound(file):
+        check_room(file, "a sum", 8 * plan.numbers)
+
+
+@contextmanager
+def sound(file: StoreFile) -> Iterator[None]:
+    """Say in one way that what a file describes is no model, whatever making one leads to."""
+    try:
+        yield
+    except (ExpungeError, MemoryError):
+        raise
+    except UNREADABLE as error:
+        raise CorruptStore(
+            f"{file.path}: what it describes is no sound model ({type(error).__name__}: {error}); restore a backup."
+        ) from error
+
+
+def learner_of(file: StoreFile, plan: Sized) -> Learner:
+    """Return what the engine runs by a plan that was read."""
+    with sound(file):
+        return plan.learner
+
+
+def _check_state(file: StoreFile, state: State | FederationState) -> None:
+    """Raise unless names, numbers and hashes look like such."""
+    hashes = is_hex(state.store, 32) and is_hex(state.head, 64) and is_hex(state.key, 16)
+    if not hashes or min(state.version, state.receipts) < 0:
+        raise CorruptStore(f"{file.path}: about, row {STATE} is no state of a store; restore a backup.")
+
+
 def check_key(path: Path, key: bytes, state: State | FederationState) -> None:
     """Raise if a key, unless there is none, is not that of a store."""
     if key and fingerprint(key) != state.key:
         raise StoreError(f"{path}: this is the key of another store; put the right one back, from a backup.")
 
 
-def write_state(file: StoreFile, state: State | FederationState) -> None:
-    """Write the state."""
-    file.put_text("about", STATE, KNOWN.write(state))
+def write_state(file: StoreFile, state: State | FederationState) -> str:
+    """Write the state; return it as text."""
+    text = KNOWN.write(state)
+    file.put_text("about", STATE, text)
+    return text
+
+
+def read_signer(file: StoreFile) -> str | None:
+    """Return the public key of whoever signed last; None if nobody did, or an earlier version has not noted it."""
+    noted = file.text("about", SIGNER)
+    if noted is not None and not is_hex(noted, 64):
+        raise CorruptStore(f"{file.path}: about, row {SIGNER} is no public key; restore a backup.")
+    return noted
+
+
+def write_signer(file: StoreFile, signer: Signer | None) -> None:
+    """Note who signs: then receipts that somebody else has made up do not pass for the store's."""
+    if signer is not None and file.text("about", SIGNER) != signer.public_key:
+        file.put_text("about", SIGNER, signer.public_key)
 
 
 def read_vector(file: StoreFile) -> Array:
@@ -165,6 +239,7 @@ def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords)
     """Return the transcript that is in a store; its tables are read when they are needed."""
     start = np.asarray(learner.rule.start, dtype=float)
     steps = learner.schedule.steps(records.count)
+    check_room(file, "the transcript", 8 * steps * learner.query.size)
     sums = StoredRows(file, "sums", learner.query.size, steps)
     answers = sums if learner.silent else StoredRows(file, "answers", learner.query.size, steps)
     return Transcript(sums, answers, StoredRows(file, "iterates", start.size, steps), start, records)
@@ -240,6 +315,30 @@ class Pending:
             raise CorruptStore(f"pending, row 0 cannot be read ({error}); restore a backup.") from error
 
 
+ABOUT_A_REQUEST = 2_000
+"""No request or receipt has so many bytes beside its records and names."""
+
+
+def check_fits(file: StoreFile, request: Request) -> None:
+    """Raise if a request or its receipt would be longer than a row can be: once recorded, it could not be finished."""
+    names = [as_ids(name, given) for name in ("ids", "subjects") if (given := getattr(request, name)) is not None]
+    columns: Batch = getattr(request, "columns", ())
+    count = rows_in(columns[0]) if columns else len(names[0])
+    recorded = sum(name.nbytes for name in names) + sum(_nbytes(column) for column in columns)
+    receipt = 0 if request.names is None else count * BYTES_A_NAME
+    size, room = max(recorded, receipt), file.longest - ABOUT_A_REQUEST
+    if size > room:
+        raise BadRecords(
+            f"{count:,} records or names at once: a request is recorded as a whole before it is done, and a file has "
+            f"room for {count * room // size:,} like these. Ask for them in several requests."
+        )
+
+
+def _nbytes(column: Column) -> int:
+    parts = (column.data, column.indices, column.indptr) if is_sparse(column) else (np.asarray(column),)
+    return sum(part.nbytes for part in parts)
+
+
 def today() -> str:
     """Return the day that a request is recorded under."""
     return datetime.now(UTC).date().isoformat()
@@ -273,14 +372,21 @@ def as_key(text: str) -> bytes:
 def read_pending(file: StoreFile) -> Pending | None:
     """Return the request that is recorded and not done, if there is one."""
     content = file.get("pending", 0)
-    return None if content is None else Pending.from_bytes(bytes(content))
+    return Pending.from_bytes(bytes(content)) if content else None
+
+
+def clear_pending(file: StoreFile) -> None:
+    """Leave no request recorded. The row stays, blank, so that the next one dirties no page but its own."""
+    file.put("pending", 0, b"")
 
 
 def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Column:
     if width is None:
         return arrays[str(position)]
     data, indices, ends = (arrays[f"{position} {part}"] for part in ("data", "indices", "indptr"))
-    return csr(data, indices, ends, width)
+    column = csr(data, indices, ends, width)
+    column.check_format(full_check=True)  # or else what is wrong would be read from memory that is not its own
+    return column
 
 
 def next_receipt(
@@ -294,7 +400,29 @@ def next_receipt(
     )  # fmt: skip
 
 
-def advanced(state: State, inventory: Inventory, head: str | None = None) -> State:
-    """Return the next state; with a new receipt, its hash."""
-    receipts = state.receipts + (head is not None)
-    return replace(state, version=state.version + 1, receipts=receipts, head=head or state.head, inventory=inventory)
+def advanced(state: State, inventory: Inventory) -> State:
+    """Return the next state, of a model that was made anew."""
+    return replace(state, version=state.version + 1, inventory=inventory)
+
+
+def put_receipt(file: StoreFile, state: Kept, receipt: Receipt) -> Kept:
+    """Write a receipt; return the next state, which says so."""
+    file.put_text("receipts", state.receipts + 1, receipt.to_json())
+    is_signed = receipt.signature is not None
+    signed = (*signatures(file, state)[:1], is_signed) if state.receipts else (is_signed, is_signed)
+    return replace(
+        state, version=state.version + 1, receipts=state.receipts + 1, head=receipt.hash, signed=signed
+    )  # fmt: skip
+
+
+def signatures(file: StoreFile, state: State | FederationState) -> tuple[bool, ...]:
+    """Say of the first receipt and of the last, if there are any, whether they are signed; they are not read again."""
+    if state.signed is not None:
+        return state.signed
+    texts = [file.text("receipts", number) for number in (1, state.receipts)]
+    return tuple([Receipt.from_json(text).signature is not None for text in texts if text is not None])
+
+
+def signs(file: StoreFile, state: State) -> tuple[bool, ...]:
+    """Say whether the first receipt and the last are signed, and whether a key was noted, at the fit or since."""
+    return (*signatures(file, state), read_signer(file) is not None)

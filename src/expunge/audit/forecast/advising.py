@@ -1,0 +1,64 @@
+"""What to choose, in words, from the figures of a forecast."""
+
+from __future__ import annotations
+
+from expunge.audit.forecast.facts import Forecast
+from expunge.base.wording import duration
+
+MINUTE = 60.0
+
+
+def advise(found: Forecast) -> tuple[str, ...]:
+    """Return a few sentences: when ρ = 1 is better, whether noise costs accuracy, and what else is to be noticed."""
+    plan = found.plan
+    if plan.never_replays:
+        return ("No noise, and no deletion replays: rho does not come into it.",)
+    said = [_of_rho(found), *_of_accuracy(found), *plan.advice()]
+    if not plan.covers(found.records):
+        low, high = plan.size_class
+        said.append(f"The plan is for {low:,} to {min(high, plan.largest):,} records: correct expected_records.")
+    return tuple(said)
+
+
+def _of_rho(found: Forecast) -> str:
+    """Say what a deletion takes with and without noise."""
+    mine, silent, automatic = found.in_memory.deletion, found.without_noise, found.automatic_rho
+    if found.rho < 1.0:
+        if silent.deletion <= mine:
+            return "rho = 1 is the better choice here: deletions are no slower, and there is no noise."
+        many = int(MINUTE / silent.deletion)
+        rare = f"Up to {many:,} deletions a day it is less than a minute's work" if many else "One takes over a minute"
+        better = ": if there are fewer, rho = 1 is the better choice." if many else "; rho = 1 is for rare deletions."
+        return (
+            f"With rho = 1 a deletion takes {duration(silent.deletion)} instead of {duration(mine)}, and there is no "
+            f"noise. {rare}{better}"
+        )
+    if automatic < 1.0:
+        return (
+            f"rho = 1: no noise, and a deletion takes {duration(mine)}, {_share(mine, silent.fit)} of a fit. With "
+            f"rho = {automatic:.3g} (what 'auto' gives) most take {duration(found.in_memory.kept)}, and accuracy "
+            "hardly suffers."
+        )
+    return (
+        f"rho = 1: for so few records noise would cost accuracy. Every deletion replays, in {duration(mine)}, "
+        f"{_share(mine, silent.fit)} of a fit; retraining any model is as exact, and may be as quick."
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}"
+
+
+def _of_accuracy(found: Forecast) -> list[str]:
+    """Say whether the noise costs accuracy, if ρ was chosen."""
+    rho, automatic = found.rho, found.automatic_rho
+    if rho < automatic:
+        return [
+            f"The noise will cost accuracy: rho = {rho:.3g} is worth n·rho = {found.plan.records * rho:,.0f} records, "
+            f"and {found.plan.records * automatic:,.0f} are needed, rho = {automatic:.3g}, to lose next to nothing. It "
+            f"is {automatic / rho:.2g} times as strong; 2 to 3 times cost 0 to 1.5 points of accuracy in "
+            "docs/accuracy.md, 6 to 17 times 1 to 5 and more."
+        ]
+    if automatic < rho < 1.0:
+        return [f"A lower rho, down to {automatic:.3g}, would hardly cost accuracy, and fewer deletions would replay."]
+    return []

@@ -1,0 +1,116 @@
+"""`expunge predict` and `expunge evaluate`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from expunge.base.errors import BadPlan
+from expunge.base.wording import are, counted
+from expunge.cli.cells import Cells
+from expunge.cli.models import has_target, opened, schema_of
+from expunge.cli.options import Encoding, Json, OnErrorOption, Store, Tables, check_output, written
+from expunge.cli.output import reporting
+from expunge.cli.train import report_counts
+
+
+def predict(
+    model: Store,
+    data: Tables,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A CSV file; by default standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Write ids and classes as they are, also if a spreadsheet would run them.")
+    ] = False,
+    encoding: Encoding = None,
+    on_error: OnErrorOption = "stop",
+    json: Json = False,
+) -> None:
+    """Predict for the records of tables.
+
+    Writes CSV with the id (or the line) of each record, the prediction, and
+    for logistic regression the probability of each class. Nothing is kept.
+
+    Texts are in quotes. One that begins with =, +, -, @, a tab or CR gets an
+    apostrophe before it: a spreadsheet would run it as a formula. So does what
+    follows a semicolon, a bar, a tab or a line break in a text. Numbers stay as
+    they are. --as-is leaves the apostrophe out, for programs that read the file.
+    """
+    with reporting(json) as report:
+        import numpy as np
+
+        from expunge.models.ingest import takes_sparse
+        from expunge.tables.schema import EncodedTables
+
+        if json and output is None:
+            raise BadPlan("--json: predictions and JSON cannot both go to standard output; give -o FILE.")
+        if output is not None:
+            check_output(output, force, [model, *data])
+        with opened(model, read_only=True) as found, _printed() if output is None else written(output) as file:
+            how: dict[str, Any] = {
+                "on_error": on_error, "target": False, "sparse": takes_sparse(found), "encoding": encoding,
+            }  # fmt: skip
+            tables = EncodedTables(schema_of(found, model), data, **how, keys=())
+            key = tables.schema.id
+            named = key is not None and all(key.name in table.names for table in tables.tables)
+            if named:
+                tables = EncodedTables(tables.schema, data, **how, keys=("id",))
+            cells = Cells(file, as_is=as_is)
+            chances = hasattr(found, "predict_proba")
+            label = "prediction" if has_target(found) else "cluster"
+            names = [f"probability of {name}" for name in found.classes_.tolist()] if chances else []
+            cells.write([[key.name if named and key else "line", label, *names]])
+            for block in tables.blocks():
+                X = block.X.astype(np.float64)
+                parts: list[Any] = [block.lines if block.ids is None else block.ids, found.predict(X)]
+                if chances:
+                    parts += list(found.predict_proba(X).T.round(6))
+                cells.write(zip(*[part.tolist() for part in parts], strict=True))
+        report_counts(report, tables)
+        if cells.quoted:
+            report.note(
+                f"{counted(cells.quoted, 'text')} got an apostrophe, since a spreadsheet would run them as formulas; "
+                "--as-is leaves it out."
+            )
+        records = tables.counts.rows
+        report.data |= {"predictions": None if output is None else str(output), "records": records}
+        report.data["apostrophes"] = cells.quoted
+        if output is not None:
+            report.say(f"{counted(records, 'prediction')} {are(records)} in {output}.")
+
+
+@contextmanager
+def _printed() -> Iterator[TextIO]:
+    """Give standard output, for data."""
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")  # type: ignore[union-attr]
+    yield sys.stdout
+    sys.stdout.flush()
+
+
+def evaluate(
+    model: Store, data: Tables, encoding: Encoding = None, on_error: OnErrorOption = "stop", json: Json = False
+) -> None:
+    """Score a model on tables that have the target.
+
+    Accuracy for classes, R² and mean absolute error for numbers, the distance
+    to the centres for clusters. Use records that it was not fitted to.
+    """
+    with reporting(json) as report:
+        from expunge.cli.scores import show_scores
+        from expunge.models.ingest import takes_sparse
+        from expunge.tables.schema import EncodedTables
+
+        with opened(model, read_only=True) as found:
+            tables = EncodedTables(
+                schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=(), clip=False,
+                sparse=takes_sparse(found), encoding=encoding,
+            )  # fmt: skip
+            report.data = show_scores(report, f"{model} on {', '.join(map(str, data))}", found, tables.all())
+        report_counts(report, tables)

@@ -1,0 +1,292 @@
+"""How much noise, how many replays: exact formulas, and the paper's bounds beside them.
+
+ρ is the worst-case probability that one deletion replays; it equals the total-variation stability of the
+transcript given the schedule. Proofs: docs/guarantee.md, "Accounting".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from expunge.base.errors import BadPlan
+from expunge.base.grid import FINENESS, LOST
+from expunge.base.types import Array, Ints
+from expunge.engine.couplings.coin import COUPLINGS, replay_probability
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.schedules import Schedule
+
+MUCH = 1e150
+"""More noise than any."""
+FOREVER = 2**60
+"""More records than there will be: noise of the anytime tree that is planned for so many is planned for any number."""
+
+
+def sigma_for(rho: float, distance: float = 1.0) -> float:
+    """Return the σ at which a shift of norm ``distance`` replays with probability ρ.
+
+    >>> round(sigma_for(0.1, 1.0), 3)
+    3.979
+    """
+    _check_rho(rho)
+    if rho == 1.0:
+        return 0.0
+    from scipy import stats
+
+    return float(distance / (2.0 * stats.norm.ppf((1.0 + rho) / 2.0)))
+
+
+def rho_for(sigma: float, distance: float = 1.0) -> float:
+    """Return the probability 2Φ(distance / 2σ) - 1 that a shift of norm ``distance`` replays.
+
+    >>> round(rho_for(3.979, 1.0), 3)
+    0.1
+    """
+    if sigma == 0.0:
+        return 1.0
+    return replay_probability(distance / sigma)
+
+
+def _check_rho(rho: float) -> None:
+    if not 0.0 < rho <= 1.0:
+        raise BadPlan(f"rho={rho!r}: give a probability above 0 and at most 1 (1 means no noise).")
+
+
+def sensitivity(schedule: Schedule, bound: float, records_per_subject: int = 1) -> float:
+    """Return Δ: how far one subject can move the sums of its steps.
+
+    Where an order is kept, a deleted record is replaced by another, which counts twice.
+    """
+    return bound * records_per_subject * (2.0 if schedule.ordered else 1.0)
+
+
+def worst_case_rho(
+    sigma: float,
+    schedule: Schedule,
+    mechanism: Mechanism,
+    *,
+    bound: float,
+    coupling: str = "joint",
+    records: int = 1,
+    records_per_subject: int = 1,
+    size: int = 0,
+) -> float:
+    """Return ρ for a learner: the probability that the least favourable deletion of one subject replays.
+
+    ``size`` is how many numbers a contribution has: rounding to the grid of the noise may add that many halves of it
+    to a sum. It hardly matters, and 0 leaves it out.
+
+    ``records`` is needed where the number of steps follows it (`Shuffled`, `Arrival`): give the largest number there
+    will be, or `FOREVER` with the tree's anytime shares. A subject with several records there touches that many
+    steps, and each counts.
+    """
+    if coupling not in COUPLINGS:
+        raise BadPlan(f"coupling={coupling!r}: use one of {', '.join(COUPLINGS)}.")
+    if not (sigma >= 0.0 and math.isfinite(sigma)):
+        raise BadPlan(f"sigma={sigma!r}: give a finite number of at least 0.")
+    steps = schedule.steps(records)
+    if steps == 0:
+        return 0.0
+    once = not schedule.touches_everyone and schedule.place(steps - 1) == steps - 1
+    rounds = 1 if once else _visits(schedule, steps).shape[1]
+    if sigma == 0.0:
+        if schedule.touches_everyone:  # to change the last sum is to add to it: nothing is replayed
+            rounds -= 1
+        return 1.0 - (1.0 - schedule.rate) ** rounds
+    several = records_per_subject if schedule.ordered else 1
+    per_visit = sensitivity(schedule, bound, records_per_subject if several == 1 else 1) / sigma
+    per_visit += math.sqrt(size) * mechanism.smallest_scale * 2.0**-FINENESS
+    if coupling == "adaptive":
+        return _over_rounds(schedule.rate, rounds, lambda joined: replay_probability(per_visit * joined**0.5))
+    if not mechanism.prefix:  # independent rows: the coins are independent too, and records of one step add up
+        row = replay_probability(per_visit * several)
+        return 1.0 - (1.0 - schedule.rate * row) ** rounds
+    if coupling == "sequential":
+        first_only = once and mechanism.first_sees_most
+        visits = np.zeros((1, 1), dtype=np.int64) if first_only else _visits(schedule, steps)
+        return max(_row_by_row(mechanism, place, steps, per_visit, schedule.rate, several) for place in visits)
+    if once:
+        return min(1.0, several * schedule.rate * replay_probability(mechanism.largest_norm(steps) * per_visit))
+    norms = mechanism.column_norms(steps)[_visits(schedule, steps)]
+    total = schedule.rate * _erf_of(norms * per_visit).sum(axis=1)
+    return min(1.0, several * float(total.max()))
+
+
+def noise_for(
+    rho: float,
+    schedule: Schedule,
+    mechanism: Mechanism,
+    *,
+    bound: float,
+    coupling: str = "joint",
+    records: int = 1,
+    records_per_subject: int = 1,
+    size: int = 0,
+) -> float:
+    """Return the σ for a wanted ρ: the inverse of `worst_case_rho`. ρ = 1 means no noise.
+
+    >>> from expunge.engine.mechanisms.binary_tree import BinaryTree
+    >>> from expunge.engine.mechanisms.square_root import SquareRoot
+    >>> from expunge.engine.schedules import Scattered
+    >>> [round(noise_for(0.1, Scattered(1024), m, bound=1.0), 1) for m in (BinaryTree(), SquareRoot())]
+    [13.2, 7.2]
+    """
+    _check_rho(rho)
+    given: dict[str, Any] = {
+        "bound": bound,
+        "coupling": coupling,
+        "records": records,
+        "records_per_subject": records_per_subject,
+        "size": size,
+    }
+    if rho >= worst_case_rho(0.0, schedule, mechanism, **given):  # even without noise no more deletions replay
+        return 0.0
+
+    def excess(log_sigma: float) -> float:
+        return rho - worst_case_rho(math.exp(log_sigma), schedule, mechanism, **given)
+
+    least = least_rho(schedule, mechanism, size=size, coupling=coupling, records=records)
+    if rho < least:
+        raise BadPlan(f"rho={rho!r}: with {size} numbers a contribution, give at least {least:.1e}.")
+    guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
+    low, high = guess, guess
+    while excess(low) > 0.0:
+        low -= 1.0
+    while excess(high) < 0.0:
+        high += 1.0
+    from scipy import optimize
+
+    return math.exp(optimize.brentq(excess, low, high, xtol=1e-12))
+
+
+def least_rho(schedule: Schedule, mechanism: Mechanism, *, size: int, coupling: str, records: int = 1) -> float:
+    """Return the smallest ρ to plan with: below it, rounding to the grid would count for more than records do.
+
+    >>> from expunge.engine.mechanisms.square_root import SquareRoot
+    >>> from expunge.engine.schedules import Scattered
+    >>> f"{least_rho(Scattered(1024), SquareRoot(), size=55, coupling='joint'):.0e}"
+    '6e-07'
+    """
+    return 2.0 * worst_case_rho(
+        MUCH, schedule, mechanism, bound=1.0, coupling=coupling, records=records, size=size
+    )  # fmt: skip
+
+
+def rounding_error(steps: int, size: int) -> float:
+    """Return by how much, at most, arithmetic changes the law of what is stored, in total variation, at a request.
+
+    The noise is drawn in floating point and rounded to its grid: that counts twice, once for what was learned and once
+    for what is compared with it. The rest is what a coin's own arithmetic loses. (docs/guarantee.md#what-is-rounded)
+
+    >>> rounding_error(1024, 55) < 1e-9
+    True
+    """
+    return 2.0 * 0.17 * math.sqrt(steps * size) * 4.0**-FINENESS + LOST
+
+
+def _visits(schedule: Schedule, steps: int) -> Ints:
+    """Return, place by place, the steps that visit it."""
+    if schedule.touches_everyone:
+        return np.arange(steps)[None, :]
+    places = len({schedule.place(step) for step in range(steps)})
+    return np.arange(steps).reshape(-1, places).T
+
+
+def _erf_of(distances: Array) -> Array:
+    from scipy import special
+
+    return special.erf(distances / math.sqrt(8.0))
+
+
+def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int) -> float:
+    """Return the probability that a row rejects, where each row sees the touched steps that it covers added up."""
+    seen: dict[int, int] = {}
+    for step in touched.tolist():
+        rows = mechanism.column(step, steps).rows
+        for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
+            seen[row] = seen.get(row, 0) + 1
+
+    def rejects(row: int, count: int) -> float:
+        per_step = per_visit / mechanism.scale_of(row)
+        return _over_rounds(rate, count, lambda joined: replay_probability(per_step * joined))
+
+    each = [rejects(row, count) for row, count in seen.items()]
+    if several == 1:  # exact without sampling; with it a bound, since to join more rounds lets no row keep more often
+        return 1.0 - math.prod([1.0 - p for p in each])
+    return min(1.0, several * sum(each))  # ρ(cA) ≤ cρ(A): a bound for any mixture
+
+
+def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> float:
+    if rate == 1.0:
+        return float(of(rounds))
+    from scipy import stats
+
+    weights = stats.binom.pmf(np.arange(rounds + 1), rounds, rate)
+    return math.fsum(weight * of(joined) for joined, weight in enumerate(weights.tolist()))
+
+
+# --- what actually happens ----------------------------------------------------------------------------
+
+
+class Expected(NamedTuple):
+    """What deletions cost on average."""
+
+    replay_probability: float
+    replayed_fraction: float
+    """The expected share of all steps that is taken again."""
+
+
+def expected_replays(
+    norms: Sequence[float] | Array,
+    steps_of: Sequence[int] | Array,
+    mechanism: Mechanism,
+    steps: int,
+    sigma: float,
+) -> Expected:
+    """Average over deletions whose contributions have these norms, at these steps (joint coupling, one step each)."""
+    if sigma == 0.0:
+        probability = (np.asarray(norms, dtype=float) > 0).astype(float)
+    else:
+        probability = _erf_of(np.asarray(norms, dtype=float) * mechanism.column_norms(steps)[steps_of] / sigma)
+    fraction = probability * (steps - np.asarray(steps_of)) / steps
+    return Expected(float(probability.mean()), float(fraction.mean()))
+
+
+# --- the paper's bounds, for comparison ------------------------------------------------------------------
+
+
+def paper_sigma(rho: float, records: int, bound: float) -> float:
+    """Return the paper's σ = 8 B ln(n) / ρ, as its proofs have it (its theorem prints 1/ρ under the square).
+
+    >>> round(paper_sigma(0.1, 2**17, 2.0))
+    1885
+    """
+    return 8.0 * bound * math.log(records) / rho
+
+
+def total_variation_from_renyi(divergence: float) -> float:
+    """Return √(1 - exp(-KL)), the Bretagnolle–Huber bound that the paper uses."""
+    return math.sqrt(-math.expm1(-divergence))
+
+
+def lemma_sigma(rho: float, column_norm: float, distance: float) -> float:
+    """Return the σ that the paper's own lemma gives when applied tightly: KL = (κΔ)²/2σ² = -ln(1 - ρ²).
+
+    >>> round(lemma_sigma(0.1, 18**0.5, 2.0))
+    60
+    """
+    return column_norm * distance / math.sqrt(-2.0 * math.log1p(-rho * rho))
+
+
+def anytime_shares(heights: int) -> Array:
+    """Return each height's share of the squared budget, ∝ 1/(h+1)²: no height is drowned in noise."""
+    shares = 1.0 / np.arange(1, heights + 1) ** 2
+    return np.asarray(shares / (math.pi**2 / 6.0))
+
+
+def paper_anytime_shares(heights: int, rho: float) -> Array:
+    """Return the paper's shares ρ/2^(h+1), under which the noise at the top grows like n."""
+    return np.asarray(rho / 2.0 ** np.arange(1, heights + 1))

@@ -1,0 +1,335 @@
+"""Requests: what is proposed, decided by coins, and committed by whoever owns the records.
+
+`change` turns a transcript of some records into one of the changed records, with exactly the law that learning on
+them has (docs/guarantee.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from expunge.base.errors import BadPlan, BadRecords
+from expunge.base.grid import dithered
+from expunge.base.types import Array
+from expunge.engine.contributions import Contributors, Records
+from expunge.engine.couplings.adaptive import adaptive
+from expunge.engine.couplings.expected import expectation
+from expunge.engine.couplings.joint import joint
+from expunge.engine.couplings.noiseless import noiseless
+from expunge.engine.couplings.sequential import sequential
+from expunge.engine.couplings.tail import with_tail
+from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.edits import Edit
+from expunge.engine.forward import Staged, forward
+from expunge.engine.learner import Learner, Transcript
+from expunge.engine.learning import check_capacity, check_reach
+from expunge.engine.mechanisms.noise import NoiseSource, NoNoise, SameNoise
+from expunge.engine.outcome import Outcome
+from expunge.engine.randomness import Randomness
+from expunge.engine.requests import Delete, Insert, Replace, Request
+
+
+@dataclass
+class Change:
+    """A request, decided but not yet done: `commit` does it, `rollback` leaves everything as it was."""
+
+    records: Contributors
+    transcript: Transcript
+    edit: Edit
+    steps: int
+    sums: dict[int, Array]
+    """New sums of steps whose answers are kept."""
+    staged: Staged | None
+    """New rows from some step on."""
+    outcome: Outcome
+
+    begun: bool = False
+    """Whether the commit has begun: from then on there is no way back."""
+    finished: bool = False
+    """Whether all is done."""
+
+    def commit(self) -> Outcome:
+        """Make the change final, and return how it went.
+
+        Ctrl-C during a commit is raised when the commit is done. Should it fail (no memory, no disk), call it again.
+        """
+        if not self.begun and self.records.staged is not self.edit:
+            raise BadRecords("this change was rolled back or superseded; decide the request again.")
+        self.begun = True
+        try:
+            self._write()
+        except KeyboardInterrupt:
+            self._write()
+            raise
+        return self.outcome
+
+    def _write(self) -> None:
+        """Write everything; whatever was written before an interruption is written again."""
+        transcript = self.transcript
+        self._write_kept_sums()
+        for table in (transcript.sums, transcript.answers, transcript.iterates):
+            if table.shape[0] != self.steps:
+                table.resize(self.steps)
+        if self.staged is not None:
+            transcript.sums.write(self.staged.first, self.staged.sums)
+            if transcript.answers is not transcript.sums:
+                transcript.answers.write(self.staged.first, self.staged.answers)
+            transcript.iterates.write(self.staged.first, self.staged.iterates)
+        if self.records.staged is self.edit:
+            self.records.commit()
+        self.finished = True
+
+    def _write_kept_sums(self) -> None:
+        sums, rows = self.transcript.sums, self.sums
+        first, last = min(rows, default=0), max(rows, default=0)
+        if len(rows) < 2 or 8 * len(rows) < last - first:
+            for step, row in rows.items():
+                sums.write(step, row[None])
+        else:  # one write costs less than many
+            block = sums[first : last + 1].copy()
+            for step, row in rows.items():
+                block[step - first] = row
+            sums.write(first, block)
+
+    def rollback(self) -> None:
+        """Leave records and transcript as they were before the request, to the last bit."""
+        if self.begun:
+            raise BadRecords("this change has been committed, or its commit has begun; call commit() to finish it.")
+        if self.records.staged is self.edit:
+            self.records.rollback()
+
+
+def change(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    request: Request,
+    rng: np.random.Generator | Randomness,
+    *,
+    watch: Callable[[int], None] | None = None,
+) -> Change:
+    """Decide a request: the returned change, once committed, leaves a state with the law of fresh learning.
+
+    An error leaves records and transcript as they were. ``rng`` is the only source of randomness: to repeat
+    a request after a crash, repeat it with the same key (`Randomness`), or generator state.
+    """
+    began, randomness = time.perf_counter(), Randomness.of(rng)
+    edit = propose(learner, records, request, randomness)
+    return decide_on(learner, records, transcript, edit, randomness, began=began, watch=watch)
+
+
+def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator | Randomness) -> Edit:
+    """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
+    edit = records.check_entering(learner.abilities, records.edit(learner.schedule, request, Randomness.of(rng)))
+    check_capacity(learner, records.count + edit.added - edit.removed)
+    check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
+    _refuse_staged(records)
+    if learner.sigma > 0.0:
+        _import_libraries()
+    return edit
+
+
+def _import_libraries() -> None:
+    """Import what coins, noise and replays use: an import that fails after a coin would fail for some outcomes only."""
+    import scipy.fft
+    import scipy.linalg
+    import scipy.special  # noqa: F401
+
+
+def decide_on(
+    learner: Learner,
+    records: Contributors,
+    transcript: Transcript,
+    edit: Edit,
+    rng: np.random.Generator | Randomness,
+    *,
+    began: float | None = None,
+    watch: Callable[[int], None] | None = None,
+    pause: bool = False,
+) -> Change:
+    """Toss the coins of an edit. Should this fail, try it again with the same key, or never.
+
+    The transcript may be that of a pass which is still under way. With ``pause`` a replay stops after the first row,
+    the one that the coins have changed, and `advance` makes the others. That is for the sequential coupling, which
+    looks at no later row and needs the edit no more (docs/guarantee.md#passes-under-way).
+    """
+    if pause and (learner.mechanism.prefix or (learner.coupling != "sequential" and learner.sigma > 0.0)):
+        raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with 'sequential', and with Identity.")
+    _refuse_staged(records)
+    try:
+        records.stage(edit)
+        randomness = Randomness.of(rng)
+        return _decide(learner, records, transcript, edit, randomness, began or time.perf_counter(), watch, pause)
+    except BaseException:
+        records.rollback()
+        raise
+
+
+def advance(
+    learner: Learner, records: Contributors, transcript: Transcript, rng: np.random.Generator | Randomness
+) -> Change:
+    """Take one more step of a pass, once all that its records contribute to it is there.
+
+    Every row must have noise of its own (`Identity`): it is drawn now, and nobody has seen it before. Should this
+    fail, try it again with the same key.
+    """
+    began, made, size = time.perf_counter(), transcript.steps, learner.query.size
+    if learner.mechanism.prefix:
+        raise BadPlan("mechanism: a pass can only be made step by step with Identity.")
+    if made >= learner.schedule.steps(records.count):
+        raise BadPlan(f"all {made} steps have been taken.")
+    _refuse_staged(records)
+    noise: NoiseSource = NoNoise()
+    if learner.sigma > 0.0:
+        scale = learner.sigma * learner.mechanism.scale_of(made)
+        draws = Randomness.of(rng).noise
+        noise = SameNoise(dithered(scale * draws.standard_normal(size), learner.grid.unit, draws))
+    sums, edit = learner.sums_of(records), Edit()
+    staged = forward(learner, sums, transcript.path, made + 1, np.zeros(0), noise)
+    check_reach(learner, staged)
+    records.stage(edit)
+    outcome = Outcome(0, 0, None, sums.evaluations, sums.above, time.perf_counter() - began, 0.0)
+    return Change(records, transcript, edit, made + 1, {}, staged, outcome)
+
+
+def _refuse_staged(records: Contributors) -> None:
+    if records.staged is not None:
+        raise BadRecords("records: another change is under way; commit it or roll it back first.")
+
+
+def _old_pass(
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, randomness: Randomness
+) -> tuple[OldPass, int]:
+    """Return what a reconciliation works on, and the number of steps after the edit."""
+    schedule = learner.schedule
+    after = schedule.steps(records.count + edit.added - edit.removed)
+    places = edit.places()
+    horizon = min(after, transcript.steps)  # fewer, where a pass is still under way
+    if schedule.ordered and horizon and (places < horizon).any():
+        horizon -= 1  # coins leave the last common row out: it is always recomputed
+    old = OldPass(
+        learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
+        transcript.sums, transcript.answers, transcript.iterates,
+        schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count),
+        randomness, learner.sums_of(records),
+    )  # fmt: skip
+    return old, after
+
+
+def _reconcile(learner: Learner, old: OldPass) -> Verdict:
+    return noiseless(old) if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling](old)
+
+
+def decide(
+    learner: Learner, records: Records, transcript: Transcript, request: Request, rng: np.random.Generator | Randomness
+) -> Verdict:
+    """Toss the coins of a request and say what they decide, but change nothing: for measurements only.
+
+    Deciding twice about one transcript and acting on the second is a bias. Use `change` to serve a request.
+    """
+    randomness = Randomness.of(rng)
+    edit = propose(learner, records, request, randomness)
+    try:
+        records.stage(edit)
+        return _reconcile(learner, _old_pass(learner, records, transcript, edit, randomness)[0])
+    finally:
+        records.rollback()
+
+
+def chance_of_replay(learner: Learner, records: Records, transcript: Transcript, request: Request) -> float:
+    """Return how likely a request is to replay, over the noise and the coins; changes nothing.
+
+    If it touches several steps, this is an upper bound. It depends on the records named: do not store it.
+    """
+    randomness = Randomness.fresh()
+    edit = propose(learner, records, request, randomness)
+    try:
+        records.stage(edit)
+        return expectation(_old_pass(learner, records, transcript, edit, randomness)[0], learner.coupling)
+    finally:
+        records.rollback()
+
+
+def _decide(
+    learner: Learner, records: Contributors, transcript: Transcript, edit: Edit, randomness: Randomness,
+    began: float, watch: Callable[[int], None] | None, pause: bool,
+) -> Change:  # fmt: skip
+    old, after = _old_pass(learner, records, transcript, edit, randomness)
+    verdict = _reconcile(learner, old)
+    only_adds = verdict.first is not None and old.only_adds(verdict.first)
+    replayed_from = None if only_adds else verdict.first
+    running = with_tail(old, verdict, transcript.steps, after) if learner.schedule.ordered else None
+    if pause:
+        after = transcript.steps if verdict.first is None else verdict.first + 1
+    staged = None
+    if verdict.first is not None and verdict.first < after:
+        assert verdict.noise is not None
+        path = old.path_to(verdict.first)
+        if running is None:
+            running = old.since(-1, verdict.first, verdict.sums)[1] if learner.mechanism.prefix else np.zeros(0)
+        staged = forward(learner, old.edited, path, after, running, verdict.noise, watch, verdict.known)
+        check_reach(learner, staged)
+    outcome = Outcome(
+        edit.removed, edit.added, replayed_from, old.edited.evaluations, old.edited.above,
+        time.perf_counter() - began, _probability(learner, verdict.probabilities),
+    )  # fmt: skip
+    return Change(records, transcript, edit, after, verdict.sums, staged, outcome)
+
+
+def _probability(learner: Learner, each: list[float]) -> float:
+    if learner.coupling == "joint" and learner.mechanism.prefix:
+        return min(1.0, sum(each))
+    return 1.0 - math.prod(1.0 - p for p in each)
+
+
+def unlearn(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    ids: Any = None,
+    *,
+    subjects: Any = None,
+    rng: np.random.Generator | Randomness,
+) -> Outcome:
+    """Delete records, by id or by subject, at once."""
+    return change(learner, records, transcript, Delete(ids, subjects), rng).commit()
+
+
+def insert(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    columns: tuple[Any, ...],
+    ids: Any = None,
+    *,
+    subjects: Any = None,
+    rng: np.random.Generator | Randomness,
+) -> Outcome:
+    """Insert records at once."""
+    return change(learner, records, transcript, Insert(columns, ids, subjects), rng).commit()
+
+
+def replace(
+    learner: Learner,
+    records: Records,
+    transcript: Transcript,
+    columns: tuple[Any, ...],
+    ids: Any,
+    *,
+    rng: np.random.Generator | Randomness,
+) -> Outcome:
+    """Give records new content at once (rectification)."""
+    return change(learner, records, transcript, Replace(columns, ids), rng).commit()
+
+
+RECONCILIATIONS: dict[str, Callable[[OldPass], Verdict]] = {
+    "joint": joint,
+    "sequential": sequential,
+    "adaptive": adaptive,
+}

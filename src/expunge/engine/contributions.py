@@ -1,0 +1,278 @@
+"""What the engine asks of queries, rules and records, by protocol; evaluating contributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from expunge.base.errors import BadContribution
+from expunge.base.grid import on_grid
+from expunge.base.types import AnyArray, Array, Batch, Ints
+from expunge.engine.edits import Edit
+from expunge.engine.randomness import Randomness
+from expunge.engine.requests import Request
+from expunge.engine.schedules import Assignment, Schedule
+from expunge.engine.transcript import Path
+
+
+class Query(Protocol):
+    """What a record contributes at a step: ``size`` numbers of norm at most ``bound``.
+
+    A batch has the records' columns in their order: arrays, or `scipy.sparse.csr_array` for sparse columns.
+
+    Where a step visits everyone, a record's contribution must not depend on the batch that it comes in, not even
+    in the last bit. A query may also have ``total(step, path, batch) -> (sum, how many were above the bound)``, a
+    faster way to the sum of its contributions, ``admit(batch)``, which raises if records are unfit to enter, and
+    ``prepare(batch) -> batch`` (or None), which brings records that enter into the form in which they take part.
+
+    With ``exact_to``, a number, it says that its contributions lie on a grid, and that both `contributions` and
+    ``total`` are exact for up to so many records: then steps that visit everyone use ``total`` and round nothing.
+    With ``norms(batch)`` it says how long each record's contribution can be, at any step and on whatever path: at most
+    ``bound``, and where it is less, the adaptive coupling replays less often. If it has both and ``along(steps, path,
+    batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
+    record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many numbers a record contributes."""
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a contribution; above it only the cost of a deletion is affected."""
+
+    def contributions(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return one row for each record of the batch."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a query can do beside what every query must: see `Query`; None where it cannot."""
+
+    total: Callable[[int, Path, Batch], tuple[Array, int]] | None = None
+    admit: Callable[[Batch], None] | None = None
+    prepare: Callable[[Batch], Batch] | None = None
+    exact_to: int | None = None
+    norms: Callable[[Batch], Array] | None = None
+    along: Callable[[list[int], Path, Batch, Array], Array] | None = None
+
+
+class Total(NamedTuple):
+    """The sum of some records' contributions to a step."""
+
+    sum: Array
+    evaluations: int
+    above: int
+    norm_limit: float | None = None
+    """How long these contributions can be, one after the other, on whatever path (None: that many times the bound)."""
+
+
+class Totals(NamedTuple):
+    """Such sums of several steps: a row, or a number, for each."""
+
+    sums: Array
+    evaluations: Ints
+    above: Ints
+    norm_limit: Array | None
+
+    @classmethod
+    def of(cls, each: list[Total]) -> Totals:
+        """Put single ones together."""
+        norm_limit = [one.norm_limit for one in each if one.norm_limit is not None]
+        return cls(
+            np.stack([one.sum for one in each]),
+            np.array([one.evaluations for one in each]),
+            np.array([one.above for one in each]),
+            np.array(norm_limit) if len(norm_limit) == len(each) else None,
+        )
+
+
+AT_ONCE = 2**20
+"""How many numbers contributions may take up at a time, where they are exact in any order."""
+
+
+def evaluate(query: Query, step: int, path: Path, batch: Batch, participation: Participation) -> Total:
+    """Sum what the records of a batch contribute; on a grid of their own the sum is exact in any order.
+
+    (There are two zeros. A sum that is kept has the positive one: ``0.0 + sum``.)
+    """
+    number: int = batch[0].shape[0]
+    if number == 0:
+        return Total(np.zeros(query.size), 0, 0)
+    fast, exact_to = participation.abilities.total, participation.abilities.exact_to
+    if fast is not None and (exact_to is not None or (participation.unit is None and not participation.clip)):
+        summed, above = fast(step, path, batch)
+    elif participation.unit is None:
+        summed, above = _added_up(query, query.contributions(step, path, batch), batch, step, participation)
+    else:
+        summed, above = _added_up_exactly(query, step, path, batch, participation, number)
+    if summed.shape != (query.size,):
+        raise BadContribution(
+            f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
+            "Return that many numbers at every step."
+        )
+    if not math.isfinite(summed.dot(summed)) and not np.isfinite(summed).all():
+        raise BadContribution(
+            f"step {step}: the contributions of {number} records sum to NaN or infinity. "
+            "Check the records for NaN and the query for overflow."
+        )
+    return Total(summed, number, above)
+
+
+def _added_up(
+    query: Query, contributions: Array, batch: Batch, step: int, participation: Participation
+) -> tuple[Array, int]:
+    """Return the sum of contributions, and how many of them are above the bound."""
+    each, number = np.asarray(contributions, dtype=float), batch[0].shape[0]
+    if each.shape != (number, query.size):
+        raise BadContribution(
+            f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
+            f"declares size={query.size}. Return one row of that many numbers for each record."
+        )
+    lengths, limits = np.sqrt(np.einsum("ij,ij->i", each, each)), _limits(query, batch, participation)
+    long = lengths > limits * (1 + 1e-12)
+    above = int(np.count_nonzero(long))
+    if participation.clip and above:
+        shorter = each * np.where(long, limits / np.where(long, lengths, 1.0), 1.0)[:, None]
+        each = shorter if participation.unit is None else on_grid(shorter, participation.unit)
+    return np.add.reduce(each, axis=0), above
+
+
+def _limits(query: Query, batch: Batch, participation: Participation) -> Array | float:
+    """Return how long contributions may be: the bound, or what the query says of each record where that counts."""
+    norms = participation.abilities.norms
+    return query.bound if norms is None or not participation.clip else np.minimum(query.bound, norms(batch))
+
+
+def _added_up_exactly(
+    query: Query, step: int, path: Path, batch: Batch, participation: Participation, number: int
+) -> tuple[Array, int]:  # fmt: skip
+    """Do the same on a grid, where order does not matter, a part of the records at a time."""
+    summed, above, unit = np.zeros(query.size), 0, participation.unit
+    assert unit is not None
+    rows = max(1, AT_ONCE // query.size)
+    for first in range(0, number, rows):
+        part = batch if rows >= number else tuple([column[first : first + rows] for column in batch])
+        each = on_grid(np.asarray(query.contributions(step, path, part), dtype=float), unit)
+        largest = float(np.abs(each).max(initial=0.0))
+        if not largest * number < unit * 2.0**53:  # also if it is NaN
+            raise BadContribution(
+                f"step {step}: {number} contributions of up to {largest:g} cannot be summed exactly on a grid of "
+                f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
+            )
+        more, higher = _added_up(query, each, part, step, participation)
+        summed, above = summed + more, above + higher
+    return summed, above
+
+
+class Located(NamedTuple):
+    """Where records lie."""
+
+    places: Ints
+    slots: Ints
+
+
+class Contributors(Protocol):
+    """Whoever contributes to the steps. After `stage`, totals are as if the edit were done, until the end of it."""
+
+    @property
+    def count(self) -> int:
+        """How many records there are (staged edits do not count)."""
+
+    def total(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
+        """Sum what the records of a place contribute to a step."""
+
+    def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
+        """Sum what the records of a place would contribute to a step without the staged edit.
+
+        Where steps visit everyone it is not asked for.
+        """
+
+    def shift(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
+        """Sum what enters a place by the staged edit, minus what leaves it."""
+
+    def shifts(self, place: int, steps: list[int], path: Path, query: Query, participation: Participation) -> Totals:
+        """Return the shifts of several steps that visit a place, along a path that goes beyond them.
+
+        ``Totals.of([self.shift(place, step, path.upto(step), query, participation) for step in steps])`` will do.
+        """
+
+    def stage(self, edit: Edit) -> None:
+        """Hold an edit ready."""
+
+    @property
+    def staged(self) -> Edit | None:
+        """The edit that is under way, if any."""
+
+    def commit(self) -> None:
+        """Make the staged edit final; what left is overwritten. Should it fail half-way, it can be called again."""
+
+    def rollback(self) -> None:
+        """Forget the staged edit; every byte is as before."""
+
+    def ids_at(self, place: int) -> AnyArray:
+        """Return the ids of a place, in their order."""
+
+    def audit(self) -> list[str]:
+        """Name every disagreement between the records and what is kept to find them."""
+
+    def batch_at(self, place: int) -> Batch:
+        """Return the columns of a place, in the same order."""
+
+
+class Records(Contributors, Protocol):
+    """Records by place, which can be laid out, asked for and changed."""
+
+    def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:
+        """Lay the records out by place."""
+
+    def keep_layout(self) -> None:
+        """Keep the layout: learning went well."""
+
+    def drop_layout(self) -> None:
+        """Forget the layout, if learning failed: the records are as before `arrange`."""
+
+    def edit(self, schedule: Schedule, request: Request, randomness: Randomness) -> Edit:
+        """Check a request and turn it into an edit; raise, with nothing changed, if it cannot be served.
+
+        Where records that enter lie is drawn from ``randomness.layout``.
+        """
+
+    def locate(self, ids: AnyArray) -> Located:
+        """Return where records lie; raise `UnknownId` for those that are not found."""
+
+    def admit(self, abilities: Abilities) -> None:
+        """Let the query check all records before they are laid out."""
+
+    def prepare(self, abilities: Abilities) -> None:
+        """Let the query bring all records, now laid out, into form."""
+
+    def check_entering(self, abilities: Abilities, edit: Edit) -> Edit:
+        """Let the query check the records that enter by an edit; return it with them in form."""
+
+
+class Participation(NamedTuple):
+    """How a step takes its records: the probability that each joins, the grid that sums are exact on, by what means.
+
+    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that.
+    """
+
+    rate: float
+    unit: float | None
+    abilities: Abilities
+    clip: bool = False
+
+
+class Rule(Protocol):
+    """How the next iterate follows from the noisy answers: deterministic, so that it costs no privacy."""
+
+    @property
+    def start(self) -> Array:
+        """The first iterate."""
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the iterate after ``step``."""

@@ -1,0 +1,159 @@
+"""What is fixed before the records are seen (the learner), and what is kept beside them (the transcript)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from expunge.base.errors import BadPlan
+from expunge.base.grid import CAPACITY, NoiseGrid, grid_unit
+from expunge.base.types import Array
+from expunge.engine.accounting import FOREVER, rounding_error
+from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
+from expunge.engine.couplings.coin import COUPLINGS
+from expunge.engine.mechanisms.binary_tree import BinaryTree
+from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.mechanisms.square_root import SquareRoot
+from expunge.engine.schedules import Schedule, Shuffled
+from expunge.engine.selectors import SELECTORS, select
+from expunge.engine.sums import Sums
+from expunge.engine.transcript import Path, Rows
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Everything that is fixed before the records are seen: the frozen plan of one learner.
+
+    ``sigma`` is the standard deviation of the noise; `expunge.engine.accounting` gives it for a wanted ρ.
+    """
+
+    schedule: Schedule
+    query: Query
+    rule: Rule
+    mechanism: Mechanism = field(default_factory=SquareRoot)
+    sigma: float = 0.0
+    coupling: str = "joint"
+    selector: str | Callable[[Path], Array] = "tail"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma >= 0):
+            raise BadPlan(f"sigma={self.sigma!r}: give a finite number of at least 0 (0 means no noise).")
+        if self.sigma and not 1e-100 < self.sigma < 1e100:
+            raise BadPlan(f"sigma={self.sigma!r}: squares of such numbers overflow or vanish; use another unit.")
+        if self.coupling not in COUPLINGS:
+            raise BadPlan(f"coupling={self.coupling!r}: use one of {', '.join(COUPLINGS)}.")
+        if self.coupling == "sequential" and not self.mechanism.row_by_row:
+            raise BadPlan(
+                "coupling='sequential' with SquareRoot: every row sees every earlier step, so nearly every deletion "
+                "would replay (20 times as many at 1,024 steps). Use coupling='joint', or BinaryTree."
+            )
+        if self.coupling == "adaptive" and self.mechanism.prefix:
+            raise BadPlan(
+                "coupling='adaptive' needs Identity: its budget counts rows that see a record independently. "
+                "Use coupling='joint' for prefix sums."
+            )
+        if self.coupling == "adaptive" and self.schedule.ordered:
+            raise BadPlan("coupling='adaptive' needs a fixed number of steps: use Everyone or Scattered.")
+        if isinstance(self.selector, str) and self.selector not in SELECTORS:
+            raise BadPlan(f"selector={self.selector!r}: use one of {', '.join(SELECTORS)}, or a function of the path.")
+        if np.ndim(self.rule.start) != 1:
+            raise BadPlan(f"rule.start has {np.ndim(self.rule.start)} dimensions: flatten iterates to one.")
+        if not (math.isfinite(self.query.bound) and self.query.bound > 0):
+            raise BadPlan(f"query.bound={self.query.bound!r}: declare a positive, finite bound.")
+
+    @classmethod
+    def of_the_paper(cls, query: Query, rule: Rule, sigma: float, **more: Any) -> Learner:
+        """Return the learner of Ullah & Arora (2023), its errors corrected: TreeLearn and TreeUnlearn."""
+        return cls(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential", **more)
+
+    @cached_property
+    def participation(self) -> Participation:
+        """How a step takes its records."""
+        bits = self.schedule.bits
+        unit = None if bits is None else grid_unit(self.query.bound, bits)
+        return Participation(self.schedule.rate, unit, self.abilities, self.sigma > 0.0 and self.coupling == "adaptive")
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """What the query can do beside what every query must."""
+        return Abilities(**{one.name: getattr(self.query, one.name, None) for one in fields(Abilities)})
+
+    @cached_property
+    def grid(self) -> NoiseGrid:
+        """Where sums and noise meet."""
+        return NoiseGrid.of(self.sigma * self.mechanism.smallest_scale, self.participation.unit is not None)
+
+    def sums_of(self, records: Contributors) -> Sums:
+        """Return what steps sum to over these records."""
+        return Sums(records, self.query, self.schedule, self.participation, self.grid)
+
+    def holds_noise(self, steps: int) -> bool:
+        """Say whether the grid holds the noise of so many steps; 16 times its standard deviation does not come."""
+        return self._holds_all_noise or 16.0 * self.sigma * self.mechanism.widest(steps) < self.capacity
+
+    @cached_property
+    def _holds_all_noise(self) -> bool:
+        return 16.0 * self.sigma * self.mechanism.widest(FOREVER) < self.capacity
+
+    @property
+    def capacity(self) -> float:
+        """How large sums may be, and how large noise: their sum is then exact."""
+        return CAPACITY * self.grid.unit
+
+    def rounding_error(self, count: int) -> float:
+        """Return by how much, at most, arithmetic changes the law of what is stored at a request (total variation)."""
+        return rounding_error(self.schedule.steps(count), self.query.size) if self.sigma > 0.0 else 0.0
+
+    def largest(self, count: int) -> float:
+        """Return how large the sums of so many records that answers are made of can be, within the bound."""
+        return count * self._largest_share
+
+    @cached_property
+    def _largest_share(self) -> float:
+        """How much of a sum that answers are made of one record can be: it counts in all steps that visit its place."""
+        visits = self.schedule.visits(np.zeros(1, dtype=np.int64), self.schedule.steps(1))
+        return self.query.bound * (len(visits) if self.mechanism.prefix else 1)
+
+    @property
+    def silent(self) -> bool:
+        """Whether answers are the sums themselves: there is no noise, and nothing is summed over steps."""
+        return self.sigma == 0.0 and not self.mechanism.prefix
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The state beside the records: for each step a row of sums P, of answers a, and the iterate after it."""
+
+    sums: Rows
+    answers: Rows
+    """Of a learner whose answers are the sums (`Learner.silent`) the same table."""
+    iterates: Rows
+    start: Array
+    """The iterate before the first step."""
+    assignment: Contributors
+    """Which records lie at which place: ``assignment.ids_at(place)``. It is kept with the records themselves."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.sums.shape[0]
+
+    @property
+    def path(self) -> Path:
+        """All iterates."""
+        return Path(self.start, self.iterates, self.steps)
+
+    def on_grid(self, learner: Learner) -> bool:
+        """Say whether the last answer is on the grid; in files that were written before there was one, it is not."""
+        if self.steps == 0 or learner.grid.unit == 0.0:
+            return True
+        return not np.fmod(self.answers[self.steps - 1], learner.grid.unit).any()
+
+    def model(self, learner: Learner) -> Array:
+        """Return the model that the learner's selector makes of the iterates."""
+        return select(learner.selector, self.path)

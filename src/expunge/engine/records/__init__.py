@@ -1,0 +1,1 @@
+"""Where records lie, by place; how they are found, summed and changed."""

@@ -1,0 +1,32 @@
+"""Estimators with the interface of scikit-learn, from which records can be deleted exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from expunge.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from expunge.models.classifiers import LinearClassifier, LinearSVC, LogisticRegression
+    from expunge.models.kmeans import KMeans
+    from expunge.models.opening import open
+    from expunge.models.regressors import HuberRegressor, LinearRegression, LinearRegressor
+    from expunge.models.requests import insert, replace, unlearn
+    from expunge.models.ridge import Ridge
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "classifiers": "LinearClassifier LinearSVC LogisticRegression",
+            "kmeans": "KMeans",
+            "opening": "open",
+            "regressors": "HuberRegressor LinearRegression LinearRegressor",
+            "requests": "insert replace unlearn",
+            "ridge": "Ridge",
+        },
+    )
+
+__all__ = [
+    "HuberRegressor", "KMeans", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC",
+    "LogisticRegression", "Ridge", "insert", "open", "replace", "unlearn",
+]  # fmt: skip

@@ -1,0 +1,264 @@
+"""Classifiers that can forget."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import sklearn.linear_model
+import sklearn.svm
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from expunge.base.checking import check_positive
+from expunge.base.errors import BadPlan, BadRecords
+from expunge.base.types import AnyArray, Array
+from expunge.models.habits import CLASSIFIER, guided
+from expunge.models.linear import LinearModel
+from expunge.solvers.losses import (
+    ClassLoss,
+    Hinge,
+    Logistic,
+    Loss,
+    MulticlassHinge,
+    Multinomial,
+    SmoothedHinge,
+    Weighted,
+)
+from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
+
+_NUMBERS = "biuf"
+CLIP_OF_SEVERAL_CLASSES = 0.5
+"""Slopes reach √2 only where the model is sure and wrong; less noise is worth more than those."""
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):
+    """A classifier by linear scores. Subclasses say which loss it has, in `class_loss`."""
+
+    @guided
+    def __init__(
+        self,
+        *,
+        classes: Any = None,
+        class_weight: dict[Any, float] | None = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int | None = None,
+        rate: float = 1.0,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Region | None = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: float | Literal["paper", "anytime"] | None = None,
+        selector: Selected = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        horizon: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            rho=rho,
+            solver=solver,
+            n_components=n_components,
+            schedule=schedule,
+            mechanism=mechanism,
+            coupling=coupling,
+            steps=steps,
+            batch=batch,
+            epochs=epochs,
+            rate=rate,
+            clip=clip,
+            alpha=alpha,
+            radius=radius,
+            domain=domain,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            step_size=step_size,
+            selector=selector,
+            records_per_subject=records_per_subject,
+            expected_records=expected_records,
+            horizon=horizon,
+            random_state=random_state,
+        )
+        self.classes = classes
+        self.class_weight = class_weight
+
+    INSTEAD = CLASSIFIER
+    SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0, "gradient_descent": 20.0}
+
+    def class_loss(self, classes: int) -> ClassLoss:
+        """Return the loss for a number of classes."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: override class_loss() and return a loss, see expunge.solvers.losses."
+        )
+
+    def make_loss(self) -> Loss:
+        """Return the loss, weighted by class if the user wants it."""
+        loss = self.class_loss(len(self.classes_))
+        if self.class_weight is None:
+            return loss
+        if not isinstance(self.class_weight, dict):
+            raise BadPlan(
+                f"class_weight={self.class_weight!r}: give a dict of class and weight. 'balanced' would read the "
+                "records, and so could not forget them."
+            )
+        strange = [name for name in self.class_weight if name not in self.classes_]
+        if strange:
+            raise BadPlan(f"class_weight: {strange[0]!r} is not one of the classes {_listed(self.classes_)}.")
+        weights = [self.class_weight.get(name, 1.0) for name in self.classes_.tolist()]
+        for weight in weights:
+            check_positive("class_weight", weight)
+        return Weighted(loss, tuple(map(float, weights)))
+
+    def _default_clip(self, loss: Loss) -> float | None:
+        return None if loss.outputs == 1 else CLIP_OF_SEVERAL_CLASSES * loss.lipschitz / 2**0.5
+
+    @guided
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+
+        The first call fits. What it cannot know from its few records should be declared: ``expected_records``, and all
+        classes, here or as the parameter.
+        """
+        told = None if classes is None else _distinct(classes)
+        known = self.classes_ if hasattr(self, "classes_") else self.classes
+        if told is not None and known is not None and told.tolist() != _distinct(known).tolist():
+            own = _listed(_distinct(known))
+            raise BadPlan(f"classes={classes!r}: the model's are {own}. Leave them out, or refit with all.")
+        return self._partial_fit(X, y, ids, subjects, classes)
+
+    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
+        check_classification_targets(y)
+        declared = self.classes if classes is None else classes
+        if declared is None:
+            seen = np.unique(y)
+            self.classes_ = np.array(seen.tolist()) if seen.dtype.kind == "U" else seen  # no wider than needed
+            if len(seen) < 2:
+                raise BadRecords(
+                    f"y: there is only 1 class, {seen.tolist()[0]!r}. Give records of at least two, or declare all of "
+                    "them with classes=."
+                )
+            return
+        self.classes_ = _distinct(declared)
+        if len(self.classes_) < 2:
+            raise BadPlan(f"classes={declared!r}: declare at least two.")
+
+    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
+        declared = self.classes_ if self.classes is None else _distinct(self.classes)
+        return [("classes", self.classes_.tolist(), declared.tolist())]
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        known = self.classes_
+        if (y.dtype.kind in _NUMBERS) == (known.dtype.kind in _NUMBERS):
+            codes = np.minimum(np.searchsorted(known, y), len(known) - 1)
+        else:  # strings where there were numbers, or the other way round
+            codes = np.zeros(len(y), dtype=np.int64)
+        strange = np.flatnonzero(known[codes] != y)
+        if len(strange):
+            raise BadRecords(
+                f"y: {y[strange[:1]].tolist()[0]!r} is not one of the model's classes {_listed(known)}. "
+                "Correct it, or refit with all classes declared by classes=."
+            )
+        return 2.0 * codes - 1.0 if len(known) == 2 else codes
+
+    def _plain(self) -> Any:
+        return sklearn.svm.LinearSVC()
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the scores: of the second class if there are two, else one for each class."""
+        scores = self._scores(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> AnyArray:
+        """Return the class of each row."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+
+class LogisticRegression(LinearClassifier):
+    """Logistic regression from which records can be deleted exactly; multinomial for more than two classes.
+
+    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
+    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
+    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``classes``,
+    ``expected_records``, ``records_per_subject``.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 3))
+    >>> y = np.where(X[:, 0] > X[:, 1], "yes", "no")
+    >>> model = LogisticRegression().fit(X, y, ids=np.arange(300))
+    >>> outcome = model.unlearn([17, 42])
+    >>> outcome.removed, model.n_records_, model.verify().ok, model.score(X, y) > 0.9
+    (2, 298, True, True)
+    """
+
+    def class_loss(self, classes: int) -> ClassLoss:
+        """Return the logistic loss, or the multinomial one."""
+        return Logistic() if classes == 2 else Multinomial(classes)
+
+    def _largest_scores(self, features: int) -> float:
+        """Return more for many features: with them more records can be told apart, and the loss rewards it."""
+        grown = max(1.0, (features / 64) ** 0.25) if self.solver == "dual_averaging" else 1.0
+        return super()._largest_scores(features) * grown
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class (of a model with clipped slopes, somewhat too sure)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return softmax(scores, axis=1)
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithm of the probability of each class."""
+        return np.log(self.predict_proba(X))
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.LogisticRegression()
+
+
+class LinearSVC(LinearClassifier):
+    """A linear support vector machine (hinge loss) from which records can be deleted exactly.
+
+    With more than two classes the loss is that of Crammer and Singer. Frank-Wolfe needs a smooth loss: there the
+    kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of `LogisticRegression`.
+
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.1]])
+    >>> LinearSVC().fit(X, [0, 1, 0, 1]).predict(X).tolist()
+    [0, 1, 0, 1]
+    """
+
+    SMOOTHING = 0.5
+
+    def class_loss(self, classes: int) -> ClassLoss:
+        """Return the hinge loss, smoothed if the solver needs it."""
+        smooth = self.solver == "frank_wolfe"
+        if classes == 2:
+            return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()
+        return MulticlassHinge(classes, self.SMOOTHING if smooth else 0.0)
+
+
+def _distinct(classes: Any) -> AnyArray:
+    """Return declared classes in order, each once."""
+    try:
+        labels = np.asarray(classes)
+        found = np.unique(labels)
+    except (TypeError, ValueError):
+        labels = found = np.zeros((0, 0))
+    if labels.ndim != 1:
+        raise BadPlan(f"classes={classes!r}: give a list of labels, all numbers or all strings.")
+    return found
+
+
+def _listed(classes: AnyArray) -> str:
+    names = [repr(name) for name in classes.tolist()]
+    return ", ".join(names if len(names) <= 10 else [*names[:9], "…", names[-1]])

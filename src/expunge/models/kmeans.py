@@ -1,0 +1,267 @@
+"""Clusters that can forget."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import sklearn.cluster
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expunge.base.checking import check_positive
+from expunge.base.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
+from expunge.base.types import Array, Ints
+from expunge.engine.outcome import Outcome
+from expunge.engine.randomness import Randomness
+from expunge.engine.requests import Insert, Replace
+from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
+from expunge.models.habits import CLUSTERS, guided
+from expunge.models.showing import if_available
+from expunge.solvers.extents import NARROW
+from expunge.solvers.lloyd import nearest
+from expunge.solvers.plans.clusters import ClusterCoupling, ClusterPlan, make_cluster_plan
+
+
+class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, ForgettingModel):
+    """k-means clustering from which records can be deleted exactly: Lloyd's algorithm with noisy sums and counts.
+
+    Where points can lie must be declared, from what is publicly known: ``radius`` (around 0), or ``low`` and ``high``,
+    a number or one for each column. Points outside count as the nearest point inside, with a warning. The smaller
+    the region, the less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region;
+    they are merged to ``n_clusters``, which the last rounds refine. Every parameter: docs/clustering.md.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(center, 0.1, size=(100, 2)) for center in (-1, 0, 1)])
+    >>> model = KMeans(3, radius=2.0).fit(X)
+    >>> outcome = model.unlearn([17, 42])
+    >>> outcome.removed, model.n_records_, model.verify().ok, len(model.labels_)
+    (2, 298, True, 298)
+    >>> np.abs(np.sort(model.cluster_centers_[:, 0])).round(1).tolist()
+    [1.0, 0.0, 1.0]
+    """
+
+    COLUMNS = ("X",)
+    INSTEAD = CLUSTERS
+    PUBLISHED = ("cluster_centers_", "cluster_centers_ (relative)")
+    plan_: ClusterPlan
+
+    @guided
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        rho: float | Literal["auto"] = "auto",
+        n_rounds: int | None = None,
+        n_seeds: int | None = None,
+        radius: float | None = None,
+        low: Any = None,
+        high: Any = None,
+        coupling: ClusterCoupling = "adaptive",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.rho = rho
+        self.n_rounds = n_rounds
+        self.n_seeds = n_seeds
+        self.radius = radius
+        self.low = low
+        self.high = high
+        self.coupling = coupling
+        self.records_per_subject = records_per_subject
+        self.expected_records = expected_records
+        self.random_state = random_state
+
+    # --- requests ---
+
+    @guided
+    def fit(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Self:
+        """Learn from points, with an id each (without ids they are numbered 0, 1, 2, …).
+
+        ``subjects`` says whose record each is; by default each is its own. ``y`` is not looked at.
+        """
+        with self._as_it_was():
+            refuse_masked(X)
+            X = validate_data(self, X, **_TABLE)
+            self._plan_fit(len(X), X.shape[1])
+            self._refuse_crowds(subjects, None)
+            self._report_clipped(X)
+            with Randomness.given(self.random_state, 0) as randomness:
+                self._learn((X - self.plan_.extent.center,), ids, subjects, randomness)
+        return self
+
+    @guided
+    def partial_fit(self, X: Any, y: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: fit at the first call, for which declare ``expected_records``, and insert from then on."""
+        if "_owner" not in self.__dict__:
+            return self.fit(X, y, ids, subjects)
+        self.insert(X, ids, subjects)
+        return self
+
+    @guided
+    def fit_predict(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Ints:
+        """Fit, and return the cluster of each row."""
+        return self.fit(X, y, ids, subjects).predict(X)
+
+    def insert(self, X: Any, ids: Any = None, subjects: Any = None) -> Outcome:
+        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        return self.serve_request(self.prepare_request(Insert((X,), ids, subjects)))
+
+    def replace(
+        self, X: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
+    ) -> Outcome:
+        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+
+        With ``missing="ignore"`` those that are not found are skipped.
+        """
+        return self.serve_request(self.prepare_request(Replace((X,), ids, subjects, missing)))
+
+    # --- what it is good for ---
+
+    @property
+    @if_available
+    def cluster_centers_(self) -> Array:
+        """The centres, one a row."""
+        centers: Array = self._shown(0)
+        return centers
+
+    @property
+    @if_available
+    def labels_(self) -> Ints:
+        """The cluster of every live record, as it is kept, by ascending id (see `ids_`).
+
+        Without ids that is the order in which they came. For the rows of a table of your own take `predict`.
+        """
+        self._need_fit()
+        with self._owner.lock:  # points and centres of one state
+            return self._clusters(self._live())
+
+    @property
+    @if_available
+    def inertia_(self) -> float:
+        """The sum of the squared distances of all live records, as they are kept, to their centres."""
+        self._need_fit()
+        with self._owner.lock:
+            return self._inertia(self._live())
+
+    def predict(self, X: Any) -> Ints:
+        """Return the cluster of each row: its nearest centre's, also for points outside the region."""
+        return self._clusters(self._points(X))
+
+    def transform(self, X: Any) -> Array:
+        """Return the distance of each row to every centre."""
+        return np.asarray(euclidean_distances(self._points(X), self._centers()))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the sum of the squared distances of all rows to their centres."""
+        return -self._inertia(self._points(X))
+
+    def to_sklearn(self) -> sklearn.cluster.KMeans:
+        """Return the model alone, for serving: scikit-learn's, with none of the records. It does not clip points.
+
+        A copy cannot forget: make a new one after requests.
+        """
+        self._need_fit()
+        model = sklearn.cluster.KMeans(self.plan_.clusters, n_init=1)
+        model.cluster_centers_, model._n_threads = self.cluster_centers_.copy(), 1
+        for name in ("n_features_in_", "feature_names_in_", "_n_features_out"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        return model
+
+    # --- parts ---
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[0])
+
+    def _make_plan(self, records: int, features: int, expected: int | None) -> ClusterPlan:
+        if expected is not None:
+            check_positive("expected_records", expected, whole=True)
+        return make_cluster_plan(
+            self.n_clusters, features, int(expected or records), self.radius, self.low, self.high,
+            rho=self.rho, rounds=self.n_rounds, seeds=self.n_seeds, coupling=self.coupling,
+            records_per_subject=self.records_per_subject, seed=self._seed,
+        )  # fmt: skip
+
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+        with Randomness.given(self.random_state, 0) as randomness:
+            self._seed = int(randomness.plan.integers(2**63))
+        super()._plan_fit(records, features)
+        if max(records, self.expected_records or 0) < self.n_clusters:
+            raise BadRecords(
+                f"X: n_samples={records} is below n_clusters={self.n_clusters}. Give more records, or ask for fewer "
+                "clusters."
+            )
+        self._report_plan()
+
+    def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
+        return [("radius, low, high", before.extent, self.plan_.extent)]
+
+    def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
+        (X,) = columns
+        refuse_masked(X)
+        refuse_nan("X", X)
+        X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
+        self._report_clipped(X)
+        return (X - self.plan_.extent.center,)
+
+    def _report_plan(self) -> None:
+        """Warn if it is clear beforehand, from what was declared, that little will come of it."""
+        plan = self.plan_
+        if plan.hopeless:
+            warn_caller(
+                f"noise puts a centre off by about {plan.error:.3g} if clusters are equally large, "
+                f"{plan.error / plan.extent.radius:.0%} of the region's radius. Declare a smaller region, or take a "
+                "larger rho, fewer n_rounds or n_clusters, or more records.",
+                NoiseWarning,
+            )
+        narrow = plan.extent.narrow()
+        if len(narrow):
+            warn_caller(
+                f"low, high: column {narrow[0]} can hardly be seen beside others that are more than {NARROW} times as "
+                "wide. Scale columns to like ranges."
+            )
+
+    def _report_clipped(self, X: Array) -> None:
+        extent = self.plan_.extent
+        outside = extent.outside(X)
+        if outside:
+            warn_caller(
+                f"X: {outside:,} of {len(X):,} points lie outside {extent}; they count as the nearest "
+                "point inside. Declare a larger region if it is known to be larger: not because of these records.",
+                ClippedWarning,
+            )
+
+    def _derive(self, model: Array) -> tuple[Array, Array]:
+        relative = self.plan_.clusters_of(model)
+        return relative + self.plan_.extent.center, relative
+
+    def _centers(self) -> Array:
+        """Return the centres as records have them: relative to that of the extent, on the grid."""
+        centers: Array = self._published[1]
+        return centers
+
+    def _points(self, X: Any) -> Array:
+        """Return rows relative to the centre of the extent."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_TABLE)
+        return np.asarray(X - self.plan_.extent.center)
+
+    def _live(self) -> Array:
+        """Return all live records, by ascending id."""
+        points: Array = self._records.batch_at(0)[0]
+        return points[np.argsort(self._records.all_ids())]
+
+    def _clusters(self, points: Array) -> Ints:
+        return nearest(points, self._centers())
+
+    def _inertia(self, points: Array) -> float:
+        apart = points - self._centers()[self._clusters(points)]
+        return float(np.einsum("ij,ij->", apart, apart))
+
+
+_TABLE: dict[str, Any] = {"dtype": np.float64, "order": "C"}

@@ -1,0 +1,65 @@
+"""Opening the file that a model lives in."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from expunge import models
+from expunge.base.errors import CorruptStore
+from expunge.models.file import check_described, opened
+from expunge.models.forgetting import ForgettingModel
+from expunge.models.saving import NOT_DESCRIBED, unpacked
+from expunge.store.owner import StoredOwner
+from expunge.store.sqlite import WAIT
+from expunge.store.state import PROJECTION
+
+
+def open(
+    path: str | PathLike[str],
+    *,
+    loss: Any = None,
+    read_only: bool = False,
+    wait: float = WAIT,
+    sign_with: Any = None,
+) -> Any:
+    """Open the file of a model that was saved, and finish what was asked of it and interrupted.
+
+    The model is used like any other; what is asked of it is durable when the call returns. ``loss`` is the loss of a
+    model that has one of its own. With ``read_only`` it predicts (always by the newest state) and changes nothing.
+    Several processes may open a file; they write one after the other, and wait for ``wait`` seconds before they give
+    up. ``sign_with`` is an Ed25519 key, or the path of one in PEM, to sign receipts with. Where earlier receipts
+    are signed, requests need it; ``sign_with=False`` leaves their receipts unsigned all the same.
+
+    >>> import tempfile, numpy as np, expunge
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     expunge.LogisticRegression().fit(X, X[:, 0] > 0).save(folder + "/model.expunge")
+    ...     with expunge.open(folder + "/model.expunge") as model:
+    ...         outcome = model.unlearn([17, 42])
+    ...         print(model.n_records_, model.verify().ok, len(model.export_receipts()["receipts"]))
+    298 True 1
+    """
+    return opened(
+        path, lambda owner: estimator_of(owner, loss), loss=loss, read_only=read_only, wait=wait, sign_with=sign_with
+    )
+
+
+def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
+    """Return the estimator that a file describes; ``loss`` is that of the user's own."""
+    check_described(owner)
+    said = owner.description
+    kind: type[ForgettingModel] = getattr(models, said.model)
+    strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
+    if strange or not set(said.parameters) <= set(kind._get_param_names()):
+        raise CorruptStore(f"{owner.path}: it describes no {said.model} of this version; restore a backup.")
+    model = kind(**said.parameters)
+    model.__dict__.update(said.attributes)
+    model.plan_ = said.plan
+    if hasattr(said.plan, "projected"):
+        model._projection = unpacked(owner.array(PROJECTION)) if said.plan.projected else None
+    if loss is not None:
+        model._given_loss = said.plan.loss
+    model._owner = owner
+    model._publish()
+    return model

@@ -1,0 +1,249 @@
+"""Regressions that can forget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import sklearn.linear_model
+from sklearn.base import RegressorMixin
+
+from expunge.base.checking import check_positive
+from expunge.base.errors import BadPlan, BadRecords, RangeWarning, warn_caller
+from expunge.base.types import AnyArray, Array
+from expunge.models.habits import guided
+from expunge.models.linear import LinearModel
+from expunge.solvers.losses import Huber, Loss, Squared
+from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
+
+NARROW = 0.1
+"""Below this share of their range nine tenths of the targets are close together."""
+ENOUGH = 100
+"""Fewer targets than this are no sample to judge a range by."""
+
+
+class LinearRegressor(RegressorMixin, LinearModel):
+    """A regression. Targets are mapped from their public range to [-1, 1]; subclasses say which loss they then have."""
+
+    @guided
+    def __init__(
+        self,
+        *,
+        target_range: tuple[float, float] | None = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int | None = None,
+        rate: float = 1.0,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Region | None = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: float | Literal["paper", "anytime"] | None = None,
+        selector: Selected = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        horizon: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            rho=rho,
+            solver=solver,
+            n_components=n_components,
+            schedule=schedule,
+            mechanism=mechanism,
+            coupling=coupling,
+            steps=steps,
+            batch=batch,
+            epochs=epochs,
+            rate=rate,
+            clip=clip,
+            alpha=alpha,
+            radius=radius,
+            domain=domain,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            step_size=step_size,
+            selector=selector,
+            records_per_subject=records_per_subject,
+            expected_records=expected_records,
+            horizon=horizon,
+            random_state=random_state,
+        )
+        self.target_range = target_range
+
+    SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0, "gradient_descent": 5.0}
+
+    def _range(self) -> tuple[float, float]:
+        try:
+            low, high = map(float, self.target_range)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise BadPlan(
+                f"target_range={self.target_range!r}: declare the range of the targets from what is publicly known, "
+                "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target."
+            ) from None
+        if not (low < high and math.isfinite(high - low)):
+            raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
+        return low, high
+
+    @guided
+    def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+
+        The first call fits: declare ``expected_records``, which it cannot know from its few.
+        """
+        return self._partial_fit(X, y, ids, subjects)
+
+    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
+        self.target_range_ = self._range()
+        self._report_narrow(y)
+
+    def _report_narrow(self, y: AnyArray | None) -> None:
+        """Warn, and keep nothing of it, if most targets lie close together: the model starts far from all of them."""
+        low, high = self.target_range_
+        if y is None or len(y) < ENOUGH or y.dtype.kind not in "biuf":  # none, where only a plan is wanted
+            return
+        first, last = np.quantile(y.astype(np.float64), [0.05, 0.95])
+        if 0.0 < last - first < NARROW * (high - low):
+            warn_caller(
+                f"y: nine tenths of the targets lie in less than a tenth of target_range=({low:g}, {high:g}). A model "
+                "may not see the differences between them. Declare, from what is publicly known, the range of most "
+                "targets; those outside are clipped to it.",
+                RangeWarning,
+            )
+
+    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
+        return [("target_range", self.target_range_, self._range())]
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        """Return targets in [-1, 1]; those outside their range are clipped to it."""
+        low, high = self.target_range_
+        if y.dtype.kind not in "biuf":
+            raise BadRecords(f"y: expected numbers, got {y.dtype}; convert them first.")
+        return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
+
+    def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
+        low, high = self.target_range_
+        half = (high - low) / 2.0
+        return half * weights[0], float(half * intercepts[0] + (low + high) / 2.0)
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.LinearRegression()
+
+    def predict(self, X: Any) -> Array:
+        """Return the prediction for each row."""
+        return self._scores(X).ravel()
+
+
+class LinearRegression(LinearRegressor):
+    """Least squares from which records can be deleted exactly.
+
+    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
+    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
+    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``target_range``,
+    ``expected_records``, ``records_per_subject``.
+
+    Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> model = LinearRegression(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
+    True
+    """
+
+    LARGEST_RESIDUAL = 1.0
+
+    def make_loss(self) -> Loss:
+        """Return the squared loss, for residuals as large as will be counted."""
+        if self.clip is None:
+            return Squared(self.LARGEST_RESIDUAL)
+        check_positive("clip", self.clip)
+        return Squared(float(self.clip))
+
+    def _default_clip(self, loss: Loss) -> float | None:
+        return self.LARGEST_RESIDUAL
+
+
+class HuberRegressor(LinearRegressor):
+    """A regression that outliers hardly move, from which records can be deleted exactly.
+
+    ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
+    needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> model = HuberRegressor(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
+    True
+    """
+
+    @guided
+    def __init__(
+        self,
+        *,
+        epsilon: float = 0.2,
+        target_range: tuple[float, float] | None = None,
+        rho: float | Literal["auto"] = "auto",
+        solver: Solver = "dual_averaging",
+        n_components: int | Literal["auto"] | None = None,
+        schedule: When = "scattered",
+        mechanism: Noise = "sqrt",
+        coupling: Coupling | None = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        epochs: int | None = None,
+        rate: float = 1.0,
+        clip: float | None = None,
+        alpha: float = 0.0,
+        radius: float | None = None,
+        domain: Region | None = None,
+        feature_norm: float = 1.0,
+        fit_intercept: bool = True,
+        step_size: float | Literal["paper", "anytime"] | None = None,
+        selector: Selected = "tail",
+        records_per_subject: int = 1,
+        expected_records: int | None = None,
+        horizon: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            target_range=target_range,
+            rho=rho,
+            solver=solver,
+            n_components=n_components,
+            schedule=schedule,
+            mechanism=mechanism,
+            coupling=coupling,
+            steps=steps,
+            batch=batch,
+            epochs=epochs,
+            rate=rate,
+            clip=clip,
+            alpha=alpha,
+            radius=radius,
+            domain=domain,
+            feature_norm=feature_norm,
+            fit_intercept=fit_intercept,
+            step_size=step_size,
+            selector=selector,
+            records_per_subject=records_per_subject,
+            expected_records=expected_records,
+            horizon=horizon,
+            random_state=random_state,
+        )
+        self.epsilon = epsilon
+
+    def make_loss(self) -> Loss:
+        """Return Huber's loss."""
+        check_positive("epsilon", self.epsilon)
+        return Huber(self.epsilon)
+
+    def _plain(self) -> Any:
+        return sklearn.linear_model.HuberRegressor()

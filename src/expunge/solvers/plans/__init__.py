@@ -1,0 +1,1 @@
+"""Frozen hyper-parameters, one file for each kind of learner."""

@@ -1,0 +1,12 @@
+"""All plans that a store knows by name. That each answers what it must is checked here, by types."""
+
+from __future__ import annotations
+
+from expunge.solvers.plans.clusters import ClusterPlan
+from expunge.solvers.plans.federated import FederatedPlan
+from expunge.solvers.plans.linear import Plan
+from expunge.solvers.plans.protocol import AnyPlan, ModelPlan
+from expunge.solvers.plans.ridge import RidgePlan
+
+MODEL_PLANS: tuple[type[ModelPlan], ...] = (Plan, ClusterPlan, RidgePlan)
+PLANS: tuple[type[AnyPlan], ...] = (*MODEL_PLANS, FederatedPlan)

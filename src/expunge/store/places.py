@@ -1,0 +1,252 @@
+"""Columns of records that lie by place in a store; a part of a place is read when it is needed, and none is kept.
+
+Changes are written at once, in the transaction that the owner has begun: to undo them is to roll it back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from expunge.base.columns import stack
+from expunge.base.errors import CorruptStore
+from expunge.base.types import AnyArray, Batch, Column, Ints
+from expunge.engine.records.pools import aligned
+from expunge.store.file import StoreFile
+from expunge.store.parts import ColumnType, Layout, Part, as_served
+from expunge.store.rows import StoredNumbers
+
+PART_BITS = 24
+"""A part's number is that of its place, times 2 to the power of this, plus its own within the place."""
+REMEMBERED = 64
+"""How many parts that were just read are kept for a moment."""
+
+
+class StoredColumn:
+    """One column."""
+
+    __slots__ = ("_places", "_position")
+
+    def __init__(self, places: StoredPlaces, position: int) -> None:
+        self._places = places
+        self._position = position
+
+    @property
+    def _type(self) -> ColumnType:
+        return self._places.layout.columns[self._position]
+
+    def empty(self) -> Column:
+        """Return a column like this one, without records."""
+        return self._type.empty()
+
+    def block(self, place: int, length: int) -> Column:
+        """Return the first ``length`` rows of a place."""
+        return self._places.joined(self._position, place, 0, length)
+
+    def single(self, place: int, slot: int) -> Column:
+        """Return one row."""
+        return self._places.single_of((self._position,), place, slot)[0]
+
+    def gather(self, places: Ints, slots: Ints) -> Column:
+        """Return single rows."""
+        return self._places.gather_of((self._position,), places, slots)[0]
+
+
+class StoredPlaces:
+    """Several columns with the same places, in a store."""
+
+    def __init__(self, file: StoreFile, layout: Layout, least: int) -> None:
+        self.file = file
+        self.layout = layout
+        self.least = least
+        self.columns = [StoredColumn(self, position) for position in range(len(layout.columns))]
+        self._stored_lengths = StoredNumbers(file, "places")
+        self.lengths = self._stored_lengths.read()
+        self._recent: OrderedDict[int, Part] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    # --- reading ---
+
+    def _part(self, number: int) -> Part:
+        part = self._recent.get(number)
+        return self._remember(number, self.file.need("blocks", number)) if part is None else part
+
+    def _remember(self, number: int, content: memoryview) -> Part:
+        part = self._recent[number] = self.layout.read(content, f"{self.file.path}: blocks, row {number}")
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
+        return part
+
+    def joined(self, position: int, place: int, first: int, stop: int) -> Column:
+        """Return a column of some slots of a place, from the first of a part on, in memory of its own."""
+        kind, rows = self.layout.columns[position], self.layout.rows
+        numbers = range((place << PART_BITS) + first // rows, (place << PART_BITS) + -(-stop // rows))
+        pieces = [self._part(number).column(position) for number in numbers]
+        if sum(piece.shape[0] for piece in pieces) != stop - first:
+            raise CorruptStore(f"{self.file.path}: blocks, place {place} lacks records; restore a backup.")
+        if kind.sparse or kind.kind == "U":
+            return stack([kind.none(), *pieces])
+        block = aligned((stop - first) * kind.numbers, kind.served).reshape(stop - first, *kind.tail)
+        return np.concatenate(pieces, out=block) if pieces else block
+
+    def batches(self, place: int, width: int, parts: int) -> Iterator[tuple[int, Batch]]:
+        """Return (first slot, the given columns) of a place, so many parts at a time."""
+        length, step = self.lengths.item(place), parts * self.layout.rows
+        for first in range(0, length, step):
+            stop = min(first + step, length)
+            yield first, tuple([self.joined(position, place, first, stop) for position in range(width)])
+
+    def block(self, place: int) -> Batch:
+        """Return the columns of a place."""
+        length = self.lengths.item(place)
+        return tuple([column.block(place, length) for column in self.columns])
+
+    def single(self, place: int, slot: int) -> Batch:
+        """Return one row, in all columns."""
+        return self.single_of(range(len(self.columns)), place, slot)
+
+    def single_of(self, positions: Sequence[int], place: int, slot: int) -> Batch:
+        """Return one row, in some columns."""
+        number, slot = (place << PART_BITS) + slot // self.layout.rows, slot % self.layout.rows
+        part, kinds = self._part(number), self.layout.columns
+        if slot >= part.count:
+            raise self._lacking(number)
+        return tuple([as_served(kinds[each], part.column(each)[slot : slot + 1].copy()) for each in positions])
+
+    def _lacking(self, number: int) -> CorruptStore:
+        return CorruptStore(f"{self.file.path}: blocks, row {number} lacks a record; restore a backup.")
+
+    def gather(self, places: Ints, slots: Ints) -> Batch:
+        """Return single rows, in all columns."""
+        return self.gather_of(range(len(self.columns)), places, slots)
+
+    def gather_of(self, positions: Sequence[int], places: Ints, slots: Ints) -> Batch:
+        """Return single rows, in some columns."""
+        numbers, order, bounds = self._by_part(places, slots)
+        slots = (slots % self.layout.rows)[order]
+        gathered: list[list[Column]] = [[self.layout.columns[position].none()] for position in positions]
+        for number, first, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
+            part = self._part(number)
+            if slots[first:stop].max() >= part.count:
+                raise self._lacking(number)
+            for pieces, position in zip(gathered, positions, strict=True):
+                pieces.append(part.column(position)[slots[first:stop]])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return tuple(
+            [
+                as_served(self.layout.columns[position], stack(pieces)[back])
+                for pieces, position in zip(gathered, positions, strict=True)
+            ]
+        )
+
+    def _by_part(self, places: Ints, slots: Ints) -> tuple[list[int], Ints, list[int]]:
+        """Return the parts of some slots, the order that brings them together, and where each part's begin in it."""
+        numbers = (places << PART_BITS) + slots // self.layout.rows
+        order = np.argsort(numbers, kind="stable")
+        distinct, first = np.unique(numbers[order], return_index=True)
+        return distinct.tolist(), order, [*first.tolist(), len(order)]
+
+    # --- writing ---
+
+    def admit(self, rows: Batch, fresh: bool) -> None:
+        """Let ids and subjects be of any type, if there are no records."""
+        if fresh:
+            given = self.layout.width
+            types = [ColumnType.of(column) for column in rows[given:]]
+            self.layout = Layout((*self.layout.columns[:given], *types), given, self.layout.rows)
+
+    def resize(self, places: int) -> None:
+        """Drop empty places at the end, or add empty ones."""
+        have = len(self.lengths)
+        if places == have:
+            return
+        lengths = np.zeros(places, dtype=np.int64)
+        kept = min(have, places)
+        lengths[:kept] = self.lengths[:kept]
+        assert not self.lengths[kept:].any()
+        self.lengths = lengths
+        self._stored_lengths.resize(lengths, have)
+
+    def make_room(self, places: Ints, slots: Ints, rows: Batch) -> None:
+        """Do nothing: there is always room."""
+
+    def fit_rooms(self, places: Ints) -> None:
+        """Do nothing: no room is kept."""
+
+    def keep(self, places: Ints) -> Sequence[Any]:
+        """Keep nothing: the transaction can be rolled back."""
+        return ()
+
+    def rewrite(
+        self, places: Ints, after: Ints, kept: Sequence[Any], at: Ints, slots: Ints, rows: Batch,
+        drop_at: Ints, drop_slots: Ints,
+    ) -> None:  # fmt: skip
+        """Put rows into slots ``at, slots`` of some places, drop others, so that there are ``after`` rows then."""
+        if len(places) == 1 and max(self.lengths[places].item(0), after.item(0)) <= self.layout.rows:  # in one part
+            number, before, count = places.item(0) << PART_BITS, self.lengths[places].item(0), after.item(0)
+            self._rewrite_part(number, before, count, slots, list(rows))
+        else:
+            self._rewrite_parts(places, after, at, slots, rows, drop_at, drop_slots)
+        self.lengths[places] = after
+        self._stored_lengths.write(self.lengths, places)
+
+    def _rewrite_parts(
+        self, places: Ints, after: Ints, at: Ints, slots: Ints, rows: Batch, drop_at: Ints, drop_slots: Ints
+    ) -> None:
+        numbers, order, bounds = self._by_part(at, slots)
+        put = {number: order[bounds[k] : bounds[k + 1]] for k, number in enumerate(numbers)}
+        dropped = (drop_at << PART_BITS) + drop_slots // self.layout.rows
+        before_and_after = zip(self.lengths[places].tolist(), after.tolist(), strict=True)
+        lengths = dict(zip(places.tolist(), before_and_after, strict=True))
+        for number in sorted({*numbers, *dropped.tolist()}):
+            place, part = number >> PART_BITS, number & (1 << PART_BITS) - 1
+            before, count = (min(length - part * self.layout.rows, self.layout.rows) for length in lengths[place])
+            which = put.get(number, _NONE)
+            new = [column[which] for column in rows]
+            self._rewrite_part(number, before, count, slots[which] % self.layout.rows, new)
+
+    def _rewrite_part(self, number: int, before: int, count: int, slots: Ints, rows: list[Column]) -> None:
+        if count <= 0:
+            self._recent.pop(number, None)
+            self.file.drop("blocks", number, number + 1)
+            return
+        old: Batch = self._part(number).columns if before > 0 else tuple([kind.none() for kind in self.layout.columns])
+        self._recent.pop(number, None)
+        have = int(old[0].shape[0])
+        order = np.arange(count)
+        order[slots] = have + np.arange(len(slots))
+        if rows:
+            columns = [self._replaced(*each, order) for each in zip(self.layout.columns, old, rows, strict=True)]
+        else:
+            columns = [column[order] for column in old]
+        content = self.layout.write(tuple(columns))
+        self.file.put("blocks", number, content)
+        self._remember(number, memoryview(content))
+
+    def _replaced(self, kind: ColumnType, old: Column, new: Column, order: Ints) -> Column:
+        plain = not (kind.sparse or kind.kind == "U")
+        return stack([old, new.astype(kind.stored) if plain else new])[order]
+
+    def lay(self, place: int, columns: Batch, first: int = 0) -> None:
+        """Write rows of a place, from the first slot of a part on, where nothing lies yet."""
+        rows = self.layout.rows
+        self.layout.check_rows(columns, self.file.longest)
+        for begin in range(0, int(columns[0].shape[0]), rows):
+            piece = tuple([column[begin : begin + rows] for column in columns])
+            number = (place << PART_BITS) + (first + begin) // rows
+            self.file.put("blocks", number, self.layout.write(piece))
+
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+
+
+def store_lengths(file: StoreFile, lengths: AnyArray) -> None:
+    """Write how many records each place has, anew."""
+    file.drop("places", 0)
+    StoredNumbers(file, "places").resize(lengths.astype(np.int64), 0)

@@ -1,0 +1,1 @@
+"""Tables as people have them: CSV, JSON lines, Parquet, Arrow and data frames."""
