@@ -137,7 +137,7 @@ _HOMES = {
     "solvers.plans.linear": "Plan",
 }
 """Where each public name is defined."""
-_ROOMS = ("adapters", "audit", "engine", "federated", "models", "solvers", "store", "tables")
+_ROOMS = ("adapters", "audit", "engine", "federated", "models", "paper", "solvers", "store", "tables")
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)

@@ -1,20 +1,31 @@
 """How much noise, how many replays: exact formulas, and the paper's bounds beside them.
 
-ρ is the worst-case probability that one deletion replays; it equals the total-variation stability of the
-transcript given the schedule. Proofs: docs/guarantee.md, "Accounting".
+ρ has three meanings. They must be told apart.
+
+- *Worst-case probability of a replay*: ``rho`` of every plan, `worst_case_rho`, `noise_for`.
+- *Total-variation stability*, the paper's ρ: how far all that is kept can differ between records with one subject and
+  without it, given the schedule. `stability`. No coupling replays less often.
+- *Relative unlearning complexity*: the evaluations that a deletion needs on average, as a share of those of learning.
+  `relative_complexity` predicts it, `Outcome.evaluations` measures it.
+
+The first two are equal for the joint coupling if a record is in one step, and for the adaptive one. For the sequential
+coupling the first is larger: about √log₂ T times with a tree, √T times with rounds over everyone. The third is below
+the first, since a replay begins where the record lies, and most records contribute less than the bound; but a deletion
+that is kept costs something too. Proofs: docs/guarantee.md, "Accounting".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from expunge.base.errors import BadPlan
 from expunge.base.grid import FINENESS, LOST
 from expunge.base.types import Array, Ints
+from expunge.engine.contributions import Query
 from expunge.engine.couplings.coin import COUPLINGS, replay_probability
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.schedules import Schedule
@@ -90,7 +101,7 @@ def worst_case_rho(
     steps = schedule.steps(records)
     if steps == 0:
         return 0.0
-    once = not schedule.touches_everyone and schedule.place(steps - 1) == steps - 1
+    once = _visited_once(schedule, steps)
     rounds = 1 if once else _visits(schedule, steps).shape[1]
     if sigma == 0.0:
         if schedule.touches_everyone:  # to change the last sum is to add to it: nothing is replayed
@@ -187,6 +198,11 @@ def rounding_error(steps: int, size: int) -> float:
     return 2.0 * 0.17 * math.sqrt(steps * size) * 4.0**-FINENESS + LOST
 
 
+def _visited_once(schedule: Schedule, steps: int) -> bool:
+    """Say whether every place has a step of its own, and only one."""
+    return not schedule.touches_everyone and schedule.place(steps - 1) == steps - 1
+
+
 def _visits(schedule: Schedule, steps: int) -> Ints:
     """Return, place by place, the steps that visit it."""
     if schedule.touches_everyone:
@@ -203,20 +219,25 @@ def _erf_of(distances: Array) -> Array:
 
 def _row_by_row(mechanism: Mechanism, touched: Ints, steps: int, per_visit: float, rate: float, several: int) -> float:
     """Return the probability that a row rejects, where each row sees the touched steps that it covers added up."""
-    seen: dict[int, int] = {}
-    for step in touched.tolist():
-        rows = mechanism.column(step, steps).rows
-        for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
-            seen[row] = seen.get(row, 0) + 1
 
     def rejects(row: int, count: int) -> float:
         per_step = per_visit / mechanism.scale_of(row)
         return _over_rounds(rate, count, lambda joined: replay_probability(per_step * joined))
 
-    each = [rejects(row, count) for row, count in seen.items()]
+    each = [rejects(row, count) for row, count in _rows_that_see(mechanism, touched, steps).items()]
     if several == 1:  # exact without sampling; with it a bound, since to join more rounds lets no row keep more often
         return 1.0 - math.prod([1.0 - p for p in each])
     return min(1.0, several * sum(each))  # ρ(cA) ≤ cρ(A): a bound for any mixture
+
+
+def _rows_that_see(mechanism: Mechanism, touched: Ints, steps: int) -> dict[int, int]:
+    """Return the rows that see any of the touched steps, and how many of them each sees."""
+    seen: dict[int, int] = {}
+    for step in touched.tolist():
+        rows = mechanism.column(step, steps).rows
+        for row in range(steps)[rows] if isinstance(rows, slice) else rows.tolist():
+            seen[row] = seen.get(row, 0) + 1
+    return seen
 
 
 def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> float:
@@ -226,6 +247,128 @@ def _over_rounds(rate: float, rounds: int, of: Callable[[float], float]) -> floa
 
     weights = stats.binom.pmf(np.arange(rounds + 1), rounds, rate)
     return math.fsum(weight * of(joined) for joined, weight in enumerate(weights.tolist()))
+
+
+# --- stability and complexity, as the paper means them ----------------------------------------------------
+
+
+class _Learner(Protocol):
+    """What a learner says of itself."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def mechanism(self) -> Mechanism: ...
+    @property
+    def sigma(self) -> float: ...
+    @property
+    def coupling(self) -> str: ...
+    @property
+    def query(self) -> Query: ...
+
+
+class _Plan(Protocol):
+    """What a plan says of its learner."""
+
+    @property
+    def learner(self) -> _Learner: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def records_per_subject(self) -> int: ...
+
+
+def stability(of: _Learner | _Plan, records: int | None = None) -> float:
+    """Return the paper's ρ of a learner or a plan: the total variation between the transcripts with and without one.
+
+    It is given the schedule, and of everything that is kept; that of the model alone is at most as large. ``records``
+    is needed where the number of steps follows it; a plan knows up to how many it holds.
+
+    >>> from expunge import BinaryTree, DualAveraging, Gradient, Learner, Logistic, Shuffled
+    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveraging(np.zeros(2), 0.1), BinaryTree(), 25.0)
+    >>> round(stability(learner, records=1024), 3)
+    0.106
+    """
+    several = 1
+    if hasattr(of, "learner"):
+        plan = cast(_Plan, of)
+        learner, records, several = plan.learner, records or plan.horizon, plan.records_per_subject
+    else:
+        learner = of
+    schedule, mechanism, sigma = learner.schedule, learner.mechanism, learner.sigma
+    steps = _steps(schedule, records)
+    if steps == 0:
+        return 0.0
+    if sigma == 0.0:
+        return 1.0
+    per_visit = sensitivity(schedule, learner.query.bound, several) / sigma
+    if _visited_once(schedule, steps):
+        return replay_probability(mechanism.largest_norm(steps) * per_visit)
+    visits = _visits(schedule, steps)
+    if not mechanism.prefix:
+        joined = visits.shape[1]
+        return _over_rounds(schedule.rate, joined, lambda number: replay_probability(per_visit * number**0.5))
+    return replay_probability(max(_norm_of_all(mechanism, place, steps) for place in visits) * per_visit)
+
+
+def _norm_of_all(mechanism: Mechanism, touched: Ints, steps: int) -> float:
+    """Return |Σ column / scales| over several steps: how far they move the noise together if all point one way."""
+    moved = np.zeros(steps)
+    for step in touched.tolist():
+        column = mechanism.column(step, steps)
+        moved[column.rows] += column.weights
+    return float(np.linalg.norm(moved / mechanism.scales(steps)))
+
+
+def relative_complexity(learner: _Learner, records: int, *, norm: float | None = None) -> float:
+    """Return the relative unlearning complexity to expect: evaluations of a deletion over those of learning.
+
+    It is the mean over records deleted at random, in a learner of so many, whose contributions have length ``norm``:
+    by default the bound, which gives an upper bound. (Ullah & Arora, 2023, "Relative Unlearning Complexity")
+
+    >>> from expunge import BinaryTree, DualAveraging, Gradient, Learner, Logistic, Shuffled
+    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveraging(np.zeros(2), 0.1), BinaryTree(), 25.0)
+    >>> round(relative_complexity(learner, 1024), 3)
+    0.042
+    """
+    schedule, rate = learner.schedule, learner.schedule.rate
+    steps = _steps(schedule, records)
+    if steps == 0:
+        return 0.0
+    distance = (learner.query.bound if norm is None else norm) * (2.0 if schedule.ordered else 1.0)
+    per_visit = math.inf if learner.sigma == 0.0 else distance / learner.sigma
+    visits = _visits(schedule, steps)
+    replayed = float(np.mean([_replayed_share(learner, place, steps, per_visit) for place in visits]))
+    kept = visits.shape[1] * rate  # what is summed again to decide
+    if not schedule.touches_everyone:
+        kept *= records / len(visits) * (2.0 if schedule.ordered else 1.0)
+    return min(1.0, replayed + kept / (records * rate * visits.shape[1]))
+
+
+def _replayed_share(learner: _Learner, touched: Ints, steps: int, per_visit: float) -> float:
+    """Return the share of all steps that deleting a record of these steps takes again, on average."""
+    mechanism, rate = learner.mechanism, learner.schedule.rate
+    if not mechanism.prefix and learner.coupling == "adaptive":
+        chance = _over_rounds(rate, len(touched), lambda joined: replay_probability(per_visit * joined**0.5))
+        return chance * (steps - int(touched[0]) - 1) / steps
+    if mechanism.prefix and learner.coupling == "sequential":
+        rows = _rows_that_see(mechanism, touched, steps)
+        coins = {row: replay_probability(per_visit * seen / mechanism.scale_of(row)) for row, seen in rows.items()}
+    elif mechanism.prefix:
+        coins = {row: replay_probability(per_visit * mechanism.column(row, steps).norm) for row in touched.tolist()}
+    else:
+        coins = dict.fromkeys(touched.tolist(), replay_probability(per_visit))
+    share, kept = 0.0, 1.0
+    for row in sorted(coins):
+        share += kept * rate * coins[row] * (steps - row - 1) / steps
+        kept *= 1.0 - rate * coins[row]
+    return share
+
+
+def _steps(schedule: Schedule, records: int | None) -> int:
+    if records is None and schedule.ordered:
+        raise BadPlan("records: say how many there are; the number of steps follows it.")
+    return schedule.steps(records or 1)
 
 
 # --- what actually happens ----------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["paper", "anytime"] | None = None,
+        step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
         selector: Selected = "tail",
         records_per_subject: int = 1,
         expected_records: int | None = None,

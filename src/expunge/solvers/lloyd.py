@@ -127,6 +127,29 @@ class Lloyd:
         return np.where(same[:, None], before + (means - before) / (refined + 1), means)
 
 
+@dataclass(frozen=True, eq=False)
+class PlainLloyd:
+    """Lloyd's algorithm on the answers of `ClusterMoments`, and nothing else: noisy sums over noisy counts.
+
+    A count below one is taken for one, and centres stay within the extent, on the grid of the points. `Lloyd` finds
+    its centres by itself and is far better at small ρ.
+    """
+
+    centers: Array
+    query: ClusterMoments
+
+    @property
+    def start(self) -> Array:
+        """The given centres, one after the other."""
+        return on_grid(self.query.extent.inside(self.centers), self.query.unit).ravel()
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return the next centres."""
+        table = answer.reshape(-1, self.query.features + 1)
+        means = table[:, :-1] / np.maximum(table[:, -1:] / self.query.weight, 1.0)
+        return on_grid(self.query.extent.inside(means), self.query.unit).ravel()
+
+
 def _cost(center: Array, weight: float, centers: Array, weights: Array) -> Array:
     """Return by how much the sum of squared distances grows if a centre is put together with each of the others."""
     apart = centers - center

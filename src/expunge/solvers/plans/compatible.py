@@ -16,6 +16,8 @@ When = Literal["scattered", "shuffled", "arrival", "everyone"]
 Noise = Literal["sqrt", "tree", "anytime", "halving", "identity"]
 Coupling = Literal["joint", "sequential", "adaptive"]
 Selected = Literal["tail", "average", "last"]
+STEP_SIZES = ("theorem", "paper", "anytime")
+"""Step sizes of dual averaging that have a name."""
 
 
 def check_loss(loss: Any) -> None:
@@ -45,7 +47,7 @@ def check_each(given: dict[str, Any]) -> None:
     for name, whole in (("steps", True), ("batch", True), ("epochs", True), ("horizon", True), ("radius", False)):
         if given[name] is not None:
             check_positive(name, given[name], whole=whole)
-    if given["step_size"] not in (None, "paper", "anytime"):
+    if given["step_size"] not in (None, *STEP_SIZES):
         check_positive("step_size", given["step_size"])
     rate = given["rate"]
     if not (is_number(rate) and 0.0 < rate <= 1.0):
@@ -100,5 +102,5 @@ def _check_descent(given: dict[str, Any]) -> None:
         raise BadPlan("batch with solver='gradient_descent': say by rate how many of the records join a round.")
     if given["epochs"] not in (None, 1):
         raise BadPlan("epochs with solver='gradient_descent': say by steps how many rounds there are.")
-    if given["step_size"] in ("paper", "anytime"):
+    if given["step_size"] in STEP_SIZES:
         raise BadPlan(f"step_size={given['step_size']!r} is dual averaging's: give a number, or leave it out.")

@@ -10,6 +10,7 @@ import numpy as np
 
 from expunge.base.errors import BadPlan
 from expunge.engine.accounting import FOREVER
+from expunge.solvers.dual_averaging import theorem_step_size
 from expunge.solvers.gradient import Gradient
 from expunge.solvers.losses import Loss
 from expunge.solvers.plans.compatible import Selected, Solver, When
@@ -61,6 +62,8 @@ def automatic_components(records: int, rho: float, features: int) -> int:
 
 def paper_step_size(records: int, rho: float, parameters: int, bound: float, radius: float) -> float:
     """Return dual averaging's step size as the paper prints it; it grows with the noise, the wrong way round.
+
+    `theorem_step_size` is the right one.
 
     >>> round(paper_step_size(2**16, 0.1, 81, bound=1.0, radius=1.0) / (3 * (2**16 * 0.1 / math.log(2**16)) ** -0.5), 6)
     1.0
@@ -150,7 +153,7 @@ class Choices:
     domain: Any
     feature_norm: float
     fit_intercept: bool
-    step_size: float | Literal["paper", "anytime"] | None
+    step_size: float | Literal["theorem", "paper", "anytime"] | None
     selector: Selected
     records_per_subject: int
     horizon: int | None
@@ -227,12 +230,17 @@ def planned_horizon(chosen: Choices, records: int) -> int:
 
 def planned_step_size(
     chosen: Choices, records: int, query: Gradient, steps: int, batch: int, epochs: int, rho: float, sigma: float,
-    radius: float,
+    spread: float, radius: float,
 ) -> float:  # fmt: skip
-    """Return how long steps are."""
+    """Return how long steps are; ``spread`` is the largest standard deviation of noise in an answer."""
     given = chosen.step_size
     if chosen.solver == "gradient_descent" and given is None:
         return float(descent_step_size(query, records * chosen.rate, chosen.rate, steps, sigma, radius))
+    if given == "theorem":
+        uneven = 1 if chosen.schedule == "scattered" else 0  # the square of a drawn number of records is larger
+        return theorem_step_size(
+            records * epochs, query.size, bound=query.bound, radius=radius, spread=spread, batch=batch + uneven
+        )
     if given == "paper":
         return float(paper_step_size(records, rho, query.size, query.bound, radius))
     if given is not None and given != "anytime":

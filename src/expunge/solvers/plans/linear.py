@@ -274,7 +274,7 @@ def make_plan(
     domain: Region | None = None,
     feature_norm: float = 1.0,
     fit_intercept: bool = True,
-    step_size: float | Literal["paper", "anytime"] | None = None,
+    step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
     selector: Selected = "tail",
     records_per_subject: int = 1,
     horizon: int | None = None,
@@ -324,7 +324,8 @@ def _filled_in(chosen: Choices) -> Plan:
         rho, schedule, mechanism, bound=query.bound, coupling=chosen.coupling, records=horizon,
         records_per_subject=chosen.records_per_subject, size=size,
     )  # fmt: skip
-    step_size = planned_step_size(chosen, n, query, steps, batch, epochs, rho, sigma, radius)
+    spread = sigma * mechanism.widest(schedule.steps(n))
+    step_size = planned_step_size(chosen, n, query, steps, batch, epochs, rho, sigma, spread, radius)
     return Plan(
         chosen.loss, features, projected, n, rho, sigma, query.bound, chosen.solver, chosen.schedule, chosen.mechanism,
         chosen.coupling, chosen.selector, steps, batch, epochs, step_size, radius, chosen.domain,
