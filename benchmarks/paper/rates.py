@@ -21,8 +21,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from benchmarks.paper.problems_with_optima import (
+    ABSOLUTE,
+    LOGISTIC,
+    LOGISTIC_LENGTH,
+    LOOSE,
+    PROJECTED,
+    Distance,
+    LinearModel,
+    Tilted,
+    distance_excess,
+    sphere,
+)
 from rich.progress import Progress
-from scipy import special, stats
+from scipy import stats
 
 from expunge import (
     Ball,
@@ -37,20 +49,13 @@ from expunge import (
     Transcript,
     learn,
 )
-from expunge.base.types import AnyArray, Array, Batch
+from expunge.base.types import Array
 from expunge.engine.accounting import noise_for
-from expunge.engine.transcript import Path as Iterates
 from expunge.models.preprocessing import bound_rows
-from expunge.solvers.losses import Logistic, Loss
 from expunge.solvers.plans.defaults import automatic_components, paper_step_size
 
 OUT, IMAGES = Path("out"), Path("docs/images")
 ROOT = SquareRoot()
-GLM_AXIS = GLM_REST = math.sqrt(0.5)
-"""A record of a linear model is ±e₁/√2 plus a Gaussian of length about 1/√2 across it."""
-LOOSE = 1.25
-PROJECTED = 1.5
-"""Rows are clipped to these norms, without and with a projection; few are longer."""
 
 
 class Setting(NamedTuple):
@@ -94,48 +99,12 @@ def noise(rho: float, steps: int, bound: float) -> tuple[float, float]:
     return sigma, sigma * float(ROOT.column_norms(steps)[0])
 
 
-def sphere(number: int, d: int, rng: np.random.Generator) -> Array:
-    u = rng.standard_normal((number, d))
-    u /= np.sqrt(np.einsum("ij,ij->i", u, u))[:, None]
-    return u
-
-
 def steps_of(transcript: Transcript) -> Array:
     """Return w_1..w_T, the iterates at which gradients were taken: what the analysis bounds is their mean excess."""
     return np.vstack([transcript.start, transcript.iterates[:-1]])
 
 
 # --- row 1: smooth losses, variance-reduced Frank-Wolfe -----------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tilted:
-    """ℓ(w; z) = ⟨w, z⟩ + (H/2) w₂² with z = μ e₁ + (1 - μ) u: the variance-reduced gradient; a record is u, |u| = 1."""
-
-    size: int
-    mean: float
-    curvature: float = 0.5
-    radius: float = 1.0
-
-    @property
-    def bound(self) -> float:
-        steepest = 1.0 + self.curvature * self.radius
-        return max(2.0 * steepest, 2.0 * self.curvature * self.radius + steepest)
-
-    def contributions(self, step: int, path: Iterates, batch: Batch) -> Array:
-        rows = (1.0 - self.mean) * batch[0]
-        rows[:, :2] += self._common(step, path)
-        return np.asarray(rows if step else 2.0 * rows)
-
-    def total(self, step: int, path: Iterates, batch: Batch) -> tuple[Array, int]:
-        summed = (1.0 - self.mean) * np.add.reduce(batch[0], axis=0)
-        summed[:2] += len(batch[0]) * self._common(step, path)
-        return np.asarray(summed if step else 2.0 * summed), 0
-
-    def _common(self, step: int, path: Iterates) -> Array:
-        newest = path[-1][1]
-        curve = newest if step == 0 else (step + 2) * newest - (step + 1) * path[-2][1]
-        return np.array([self.mean, self.curvature * curve])
 
 
 @dataclass(frozen=True)
@@ -200,33 +169,6 @@ def frank_wolfe_bound(
 
 
 @dataclass(frozen=True)
-class Distance:
-    """ℓ(w; z) = |w - z|: the unit vector from z to w."""
-
-    size: int
-    bound: float = 1.0
-
-    def contributions(self, step: int, path: Iterates, batch: Batch) -> Array:
-        difference = path[-1] - batch[0]
-        lengths = np.sqrt(np.einsum("ij,ij->i", difference, difference))
-        return np.asarray(difference / np.where(lengths > 0.0, lengths, 1.0)[:, None])
-
-
-@cache
-def _angles(d: int) -> tuple[Array, Array]:
-    """Return nodes and weights for the cosine between two random directions."""
-    nodes, weights = special.roots_jacobi(100, (d - 3) / 2, (d - 3) / 2)
-    return nodes, weights / weights.sum()
-
-
-def distance_excess(r: Array, d: int) -> Array:
-    """Return ½r + ½(E|r e - u| - 1), u uniform on the sphere: the excess risk at distance r from the optimum."""
-    nodes, weights = _angles(d)
-    lengths = np.sqrt(np.maximum(r[:, None] ** 2 - 2.0 * r[:, None] * nodes + 1.0, 0.0))
-    return np.asarray(0.5 * r + 0.5 * (lengths @ weights - 1.0))
-
-
-@dataclass(frozen=True)
 class DualAveragingOfDistances:
     """Half of the records lie at the optimum, |w*| = 1, the others all around it at distance 1. One record a step."""
 
@@ -266,91 +208,6 @@ class DualAveragingOfDistances:
 
 
 # --- rows 3 and 4: linear models ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Absolute:
-    """|s - y| for real targets."""
-
-    outputs = 1
-    lipschitz = 1.0
-    smoothness = math.inf
-
-    def value(self, scores: Array, targets: AnyArray) -> Array:
-        return np.abs(scores - targets)
-
-    def derivative(self, scores: Array, targets: AnyArray) -> Array:
-        return np.sign(scores - targets)
-
-
-@dataclass(frozen=True)
-class LinearModel:
-    """x = s e₁/√2 + g/√2 with s = ±1 and g ~ N(0, I/(d-1)) across e₁; w* = R e₁."""
-
-    loss: Loss
-    name: str
-    length: float
-    """R."""
-    targets: Callable[[Array, np.random.Generator], Array]
-    """The targets, from the best scores."""
-    excess_at: Callable[[Array, Array], Array]
-    """The excess risk, from the score along e₁ (at s = 1) and the standard deviation of the score across it."""
-
-    def excess(self, models: Array) -> Array:
-        along = GLM_AXIS * models[:, 0]
-        across = GLM_REST * np.linalg.norm(models[:, 1:], axis=1) / math.sqrt(models.shape[1] - 1)
-        return self.excess_at(along, across)
-
-    def draw(self, n: int, d: int, k: int, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
-        """Return features, targets and, if k < d, the projection Φ of k rows.
-
-        Given Φ, the features Φx are drawn from their exact law, without an n×d table.
-        """
-        signs = rng.choice([-1.0, 1.0], size=n)
-        targets = self.targets(GLM_AXIS * self.length * signs, rng)
-        if k >= d:
-            features = np.empty((n, d))
-            features[:, 0] = GLM_AXIS * signs
-            features[:, 1:] = GLM_REST / math.sqrt(d - 1) * rng.standard_normal((n, d - 1))
-            return features, targets, None
-        phi = rng.standard_normal((k, d)) / math.sqrt(k)
-        rest = phi[:, 1:]
-        factor = np.linalg.cholesky(rest @ rest.T / (d - 1))
-        features = GLM_REST * rng.standard_normal((n, k)) @ factor.T
-        features += GLM_AXIS * signs[:, None] * phi[:, 0]
-        return features, targets, phi
-
-
-def _absolute_excess(along: Array, across: Array) -> Array:
-    """Return E|m + v g|, the mean of a folded Gaussian."""
-    off, v = np.abs(along - GLM_AXIS), across + 1e-12
-    density = v * math.sqrt(2.0 / math.pi) * np.exp(-0.5 * (off / v) ** 2)
-    return np.asarray(density + off * special.erf(off / v / math.sqrt(2.0)))
-
-
-LOGISTIC_LENGTH = 4.0
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
-
-
-def _logistic_excess(along: Array, across: Array) -> Array:
-    best = GLM_AXIS * LOGISTIC_LENGTH
-    right = special.expit(best)
-    scores = along[:, None] + across[:, None] * _NODES
-
-    def risk(s: Array) -> Array:
-        return np.asarray(right * np.logaddexp(0.0, -s) + (1.0 - right) * np.logaddexp(0.0, s))
-
-    return np.asarray(risk(scores) @ (_WEIGHTS / _WEIGHTS.sum()) - risk(np.array(best)))
-
-
-ABSOLUTE = LinearModel(Absolute(), "absolute loss", 1.0, lambda scores, rng: scores, _absolute_excess)
-LOGISTIC = LinearModel(
-    Logistic(),
-    "logistic loss",
-    LOGISTIC_LENGTH,
-    lambda scores, rng: np.where(rng.random(len(scores)) < special.expit(scores), 1.0, -1.0),
-    _logistic_excess,
-)
 
 
 def run_linear(
