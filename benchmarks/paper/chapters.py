@@ -33,8 +33,14 @@ class Verdict:
     """One claim, whether it came out, and in what numbers."""
 
     claim: str
-    held: bool
+    held: bool | None
+    """None: not decided with so few runs."""
     found: str
+
+    @property
+    def word(self) -> str:
+        """Say it in a word or two."""
+        return {True: "held", False: "MISSED", None: "not decided"}[self.held]
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ def picture(chapter: Chapter) -> Result:
 
 
 def main(chapter: Chapter) -> int:
-    """Run one chapter from the prompt; exit with 1 if a claim did not come out."""
+    """Run one chapter from the prompt; exit with 1 if a claim was missed."""
     from rich.progress import Progress
 
     parser = argparse.ArgumentParser(description=chapter.claims)
@@ -95,5 +101,5 @@ def main(chapter: Chapter) -> int:
             result = run_chapter(chapter, given.quick, lambda share: progress.update(bar, completed=share))
     verdicts = chapter.judge(result)
     for verdict in verdicts:
-        print(f"{'held  ' if verdict.held else 'MISSED'}  {verdict.claim}: {verdict.found}")
-    return 0 if all(verdict.held for verdict in verdicts) else 1
+        print(f"{verdict.word:11}  {verdict.claim}: {verdict.found}")
+    return 1 if any(verdict.held is False for verdict in verdicts) else 0
