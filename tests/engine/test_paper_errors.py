@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases.learners import EACH, ONE, PEOPLE, TREE, Swirl, learner
+from cases.patching import patched_everywhere
 from expunge import (
     Arrival,
     BinaryTree,
@@ -44,8 +46,6 @@ from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps
 from expunge.engine.mechanisms.binary_tree import TreeNodes, lowbit
 from expunge.engine.randomness import Randomness
 from expunge.models import LogisticRegression
-from paper.cases import EACH, ONE, PEOPLE, TREE, Swirl, learner
-from patching import patched_everywhere
 
 FAILS, PASSES = 1e-6, 1e-3
 
