@@ -43,14 +43,14 @@ class LinearModel(SupervisedModel):
         batch: int | None = None,
         epochs: int | None = None,
         rate: float = 1.0,
-        clip: float | None = None,
+        clip: float | Literal["auto"] | None = "auto",
         alpha: float = 0.0,
         radius: float | None = None,
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
         step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected = "tail",
+        selector: Selected | Literal["auto"] = "auto",
         records_per_subject: int = 1,
         expected_records: int | None = None,
         horizon: int | None = None,
@@ -103,7 +103,7 @@ class LinearModel(SupervisedModel):
         return self.SCORES.get(self.solver, 1.0)
 
     def _default_clip(self, loss: Loss) -> float | None:
-        """Return at which slope to clip if the user does not say; None is the loss's own bound."""
+        """Return at which slope to clip if the user does not say; None means nowhere."""
         return None
 
     def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
@@ -172,10 +172,12 @@ class LinearModel(SupervisedModel):
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         choices = {name: getattr(self, name) for name in _CHOICES}
-        if self.clip is None:
+        if isinstance(self.clip, str) and self.clip == "auto":
             choices["clip"] = self._default_clip(loss)
             if self.solver == "frank_wolfe":  # twice the gradient, as in its first step
                 choices["clip"] = 2.0 * (choices["clip"] or loss.lipschitz)
+        if self.selector == "auto":  # the theorem on Frank-Wolfe is about the last iterate
+            choices["selector"] = "last" if self.solver == "frank_wolfe" and self.clip is None else "tail"
         choices["scores"] = self._largest_scores(features)
         return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
 

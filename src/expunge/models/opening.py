@@ -12,7 +12,7 @@ from expunge.models.forgetting import ForgettingModel
 from expunge.models.saving import NOT_DESCRIBED, unpacked
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
-from expunge.store.state import PROJECTION
+from expunge.store.state import PROJECTION, Description
 
 
 def open(
@@ -53,7 +53,7 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
     if strange or not set(said.parameters) <= set(kind._get_param_names()):
         raise CorruptStore(f"{owner.path}: it describes no {said.model} of this version; restore a backup.")
-    model = kind(**said.parameters)
+    model = kind(**_as_of_today(said))
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):
@@ -63,3 +63,10 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     model._owner = owner
     model._publish()
     return model
+
+
+def _as_of_today(said: Description) -> dict[str, Any]:
+    """Return a model's parameters; files from before clip='auto' say None for it, and their plan has a clip."""
+    if said.parameters.get("clip", "none") is None and said.plan.clip is not None:
+        return {**said.parameters, "clip": "auto"}
+    return said.parameters
