@@ -12,6 +12,7 @@ from scipy import stats
 
 from expunge import Delete, MemoryRecords, Transcript, change
 from expunge.base.types import Array
+from expunge.engine.changing import decide
 from expunge.engine.learner import Learner
 
 TOLERANCE = 0.1
@@ -38,6 +39,9 @@ class Mean:
         """Half of the 95 % interval (Student's)."""
         return float(stats.t.ppf(0.975, self.runs - 1)) * self.error
 
+    def times(self, factor: float) -> Mean:
+        return Mean(self.mean * factor, self.error * factor, self.runs)
+
     @property
     def interval(self) -> tuple[float, float]:
         return self.mean - self.half, self.mean + self.half
@@ -60,6 +64,12 @@ class Cost(NamedTuple):
     """Evaluations of a deletion over those of learning: the paper's relative unlearning complexity."""
     replays: float
     """The share of deletions that replay."""
+    deciding: float
+    """The part of the complexity that has nothing to do with replays: what it takes to decide about one."""
+
+
+REAL = 24
+"""How many of the deletions are carried out, at most; of the others only the coins are tossed."""
 
 
 def cost_of_deletions(
@@ -70,15 +80,41 @@ def cost_of_deletions(
     number: int,
     rng: np.random.Generator,
 ) -> Cost:
-    """Delete records drawn at random, each from the same transcript: every deletion is rolled back."""
-    evaluations = replays = 0
+    """Delete records drawn at random, each from the same transcript: every deletion is rolled back.
+
+    Some are carried out, and their evaluations counted. For the others the engine tosses its coins; if they say replay
+    from some step on, that takes an evaluation for each record of the later steps, as those carried out must confirm.
+    """
     drawn = rng.choice(records.count, min(number, records.count), replace=False).tolist()
-    for one in drawn:
+    later = _records_after(learner, records, transcript)
+    evaluations, replays, deciding = 0.0, 0, []
+    for one in drawn[:REAL]:
         deletion = change(learner, records, transcript, Delete([one]), rng)
         deletion.rollback()
-        evaluations += deletion.outcome.evaluations
-        replays += not deletion.outcome.kept
-    return Cost(evaluations / len(drawn) / learned, replays / len(drawn))
+        outcome = deletion.outcome
+        replayed = 0.0 if outcome.replayed_from is None else float(later[outcome.replayed_from])
+        chance = 0.0 if learner.schedule.rate == 1.0 else 6.0 * math.sqrt(learned)  # who joins which round
+        if not -chance <= outcome.evaluations - replayed <= chance + 32.0 * learned / transcript.steps:
+            raise AssertionError(f"{outcome.evaluations} evaluations, of which {replayed} should be the replay")
+        evaluations += outcome.evaluations
+        deciding.append(outcome.evaluations - replayed)
+        replays += not outcome.kept
+    decided = max(0.0, float(np.mean(deciding)))
+    for one in drawn[REAL:]:
+        first = decide(learner, records, transcript, Delete([one]), rng).first
+        evaluations += decided + (0.0 if first is None else float(later[first]))
+        replays += first is not None
+    return Cost(evaluations / len(drawn) / learned, replays / len(drawn), decided / learned)
+
+
+def _records_after(learner: Learner, records: MemoryRecords, transcript: Transcript) -> Array:
+    """Return how many evaluations the steps after each one take."""
+    steps, schedule = transcript.steps, learner.schedule
+    if schedule.touches_everyone:
+        each = np.full(steps, records.count * schedule.rate)
+    else:
+        each = np.array([len(records.ids_at(schedule.place(step))) for step in range(steps)], dtype=float)
+    return np.append(each[::-1].cumsum()[::-1][1:], 0.0)
 
 
 # --- slopes ---------------------------------------------------------------------------------------------
@@ -122,37 +158,49 @@ class Curve(NamedTuple):
     x: list[Mean]
     y: list[Mean]
 
+    def logs(self) -> tuple[Array, Array]:
+        """Return the logarithms of the points, ascending in x."""
+        return _ascending(*(np.log([at.mean for at in axis]) for axis in self))
+
     def drawn(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return logarithms of the points as they might have come out, ascending in x."""
-        moved = [
+        return _ascending(*(
             np.array([math.log(at.mean) + at.error / at.mean * rng.standard_t(at.runs - 1) for at in axis])
             for axis in self
-        ]
-        order = np.argsort(moved[0])
-        return moved[0][order], moved[1][order]
+        ))  # fmt: skip
+
+
+def _ascending(x: Array, y: Array) -> tuple[Array, Array]:
+    order = np.argsort(x)
+    return x[order], y[order]
 
 
 def ratio_at_equal_x(
-    one: Curve, other: Curve, rng: np.random.Generator, draws: int = 400
+    one: Curve, other: Curve, part: tuple[float, float] = (0.0, 1.0), draws: int = 400
 ) -> tuple[float, float, float]:
     """Return how many times higher ``one`` is than ``other`` where both have values of x, and its 95 % interval.
 
-    It is the geometric mean over the common range, by interpolation of logarithms; the interval is bootstrapped.
+    It is the geometric mean over a part of the common range (0: its lower end, 1: its upper one), by interpolation of
+    logarithms; the interval is bootstrapped.
     """
+    rng = np.random.default_rng(0)
 
     def ratio(a: tuple[Array, Array], b: tuple[Array, Array]) -> float:
         low, high = max(a[0][0], b[0][0]), min(a[0][-1], b[0][-1])
-        at = np.linspace(low, high, 50)
+        at = np.linspace(low + part[0] * (high - low), low + part[1] * (high - low), 50)
         return float(np.mean(np.interp(at, *a) - np.interp(at, *b)))
-
-    def logs(curve: Curve) -> tuple[Array, Array]:
-        found = np.log([[at.mean for at in axis] for axis in curve])
-        order = np.argsort(found[0])
-        return found[0][order], found[1][order]
 
     each = np.exp([ratio(one.drawn(rng), other.drawn(rng)) for _ in range(draws)])
     low, high = np.quantile(each, [0.025, 0.975])
-    return math.exp(ratio(logs(one), logs(other))), float(low), float(high)
+    return math.exp(ratio(one.logs(), other.logs())), float(low), float(high)
+
+
+def pooled(shares: Sequence[Mean]) -> tuple[float, float, float]:
+    """Return the mean of several independent means, and its 95 % interval."""
+    mean = float(np.mean([share.mean for share in shares]))
+    error = math.sqrt(sum(share.error**2 for share in shares)) / len(shares)
+    half = float(stats.t.ppf(0.975, min(share.runs for share in shares) - 1)) * error
+    return mean, mean - half, mean + half
 
 
 # --- decisions ------------------------------------------------------------------------------------------
@@ -163,6 +211,15 @@ def at_most(limit: float, low: float, high: float) -> bool | None:
     if high <= limit:
         return True
     return False if low > limit else None
+
+
+def all_at_most(limit: float, shares: Sequence[Mean]) -> bool | None:
+    """Say whether all of these are at most ``limit``: their mean is, and none is above it by more than chance does."""
+    for share in shares:
+        far = float(stats.t.ppf(1.0 - 0.0005 / len(shares), share.runs - 1)) * share.error
+        if share.mean - far > limit:
+            return False
+    return at_most(limit, *pooled(shares)[1:])
 
 
 def at_least(limit: float, low: float, high: float) -> bool | None:

@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from rich.progress import Progress
+from scipy import stats
+
 from benchmarks.paper.problems_with_optima import (
     ABSOLUTE,
     LOGISTIC,
@@ -33,9 +36,6 @@ from benchmarks.paper.problems_with_optima import (
     distance_excess,
     sphere,
 )
-from rich.progress import Progress
-from scipy import stats
-
 from expunge import (
     Ball,
     DualAveraging,

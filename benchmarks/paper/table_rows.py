@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+
 from benchmarks.paper.problems_with_optima import (
     ABSOLUTE,
     LOGISTIC,
@@ -16,8 +17,8 @@ from benchmarks.paper.problems_with_optima import (
     Tilted,
     distance_excess,
     sphere,
+    sphere_across,
 )
-
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, paper
 from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import noise_for
@@ -85,7 +86,7 @@ class Smooth:
     """Row 1: a linear loss with one curved direction on a ball, tilted by one of several means."""
 
     d: int = 4
-    family: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.9)
+    family: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.6)
     name: str = "1: smooth, VR-FW"
     exponent: float = -1.0
 
@@ -93,7 +94,7 @@ class Smooth:
         return member
 
     def problem(self, who: str, n: int, rho: float, member: float, rng: np.random.Generator) -> Problem:
-        query = Tilted(self.d, member)
+        query = Tilted(self.d, member, across=True)
         learner = paper.prefix_sums(query, FrankWolfe(np.zeros(self.d), Ball(query.radius)), rho=rho, n=n)
         if who == OURS:
             learner = ours(learner, rho, n)
@@ -101,7 +102,7 @@ class Smooth:
         def excess(w: Array) -> float:
             return float(member * (w[0] + query.radius) + 0.5 * query.curvature * w[1] ** 2)
 
-        return Problem((sphere(n, self.d, rng),), learner, excess)
+        return Problem((sphere_across(n, self.d, rng),), learner, excess)
 
 
 def _from_the_point(w: Array, points: Array) -> Array:
@@ -128,9 +129,11 @@ class Lipschitz:
         best[0] = 1.0
         points = sphere(n, self.d, rng) * rng.integers(2, size=n)[:, None] + best
         learner = averaging(who, _from_the_point, rho, n, self.d, D=3.0, G=1.0)
-        return Problem(
-            (points,), learner, lambda w: float(distance_excess(np.linalg.norm(w - best, keepdims=True), self.d)[0])
-        )
+
+        def excess(w: Array) -> float:
+            return float(distance_excess(np.array([np.linalg.norm(w - best)]), self.d)[0])
+
+        return Problem((points,), learner, excess)
 
 
 @dataclass(frozen=True)
