@@ -206,7 +206,8 @@ def tables(result: Result) -> list[Table]:
     rows = [
         [
             p["who"], f"{p['n']:,}", f"{p['rho']:g}", f"{p['n'] * p['rho']:.0f}", f"{p['steps']:,}",
-            f"{p['sigma']:.3g}", f"{p['tilt']:g}", str(Mean(**p["excess"])), f"{p['replays']['mean']:.2%}", str(Mean(**p["complexity"])),
+            f"{p['sigma']:.3g}", f"{p['tilt']:g}", str(Mean(**p["excess"])), f"{p['replays']['mean']:.2%}",
+            str(Mean(**p["complexity"])),
         ]
         for p in result["points"]
     ]  # fmt: skip
