@@ -35,6 +35,9 @@ def _draw_points(axes: Any, points: Points, title: str, over: str, bound: str) -
 
 
 def _draw_worst(axes: Any, cases: Points, title: str, over: str) -> None:
+    if not cases:
+        axes.set_visible(False)
+        return
     key, base = X[over]
     for number, way in enumerate(sorted({(c["mechanism"], c["coupling"]) for c in cases})):
         mine = sorted((c for c in cases if (c["mechanism"], c["coupling"]) == way), key=lambda c: c[key])

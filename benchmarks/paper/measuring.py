@@ -177,22 +177,27 @@ def _ascending(x: Array, y: Array) -> tuple[Array, Array]:
 
 def ratio_at_equal_x(
     one: Curve, other: Curve, part: tuple[float, float] = (0.0, 1.0), draws: int = 400
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float] | None:
     """Return how many times higher ``one`` is than ``other`` where both have values of x, and its 95 % interval.
 
     It is the geometric mean over a part of the common range (0: its lower end, 1: its upper one), by interpolation of
-    logarithms; the interval is bootstrapped.
+    logarithms; the interval is bootstrapped. Without a common range there is no ratio.
     """
     rng = np.random.default_rng(0)
+    if min(len(one.x), len(other.x)) < 2:
+        return None
+    ends = [(logs[0][0], logs[0][-1]) for logs in (one.logs(), other.logs())]
+    if max(end[0] for end in ends) >= min(end[1] for end in ends):
+        return None
 
     def ratio(a: tuple[Array, Array], b: tuple[Array, Array]) -> float:
         low, high = max(a[0][0], b[0][0]), min(a[0][-1], b[0][-1])
         at = np.linspace(low + part[0] * (high - low), low + part[1] * (high - low), 50)
         return float(np.mean(np.interp(at, *a) - np.interp(at, *b)))
 
-    each = np.exp([ratio(one.drawn(rng), other.drawn(rng)) for _ in range(draws)])
-    low, high = np.quantile(each, [0.025, 0.975])
-    return math.exp(ratio(one.logs(), other.logs())), float(low), float(high)
+    low, high = np.quantile([ratio(one.drawn(rng), other.drawn(rng)) for _ in range(draws)], [0.025, 0.975])
+    found = np.exp(np.clip([ratio(one.logs(), other.logs()), low, high], -50.0, 50.0))
+    return float(found[0]), float(found[1]), float(found[2])
 
 
 def pooled(shares: Sequence[Mean]) -> tuple[float, float, float]:

@@ -187,13 +187,13 @@ def _ratios(result: Result) -> list[Verdict]:
     for x, words in (("rho", "nρ"), ("complexity", "measured complexity")):
         curves = [_curve(_noisy(result, "ρ", who), x) for who in (SGD, FRANK_WOLFE)]
         claim = f"At the largest {words} that both have, n = {result['n']:,}, Frank-Wolfe has the smaller excess"
-        if min(len(curve.x) for curve in curves) < 2:
-            found.append(Verdict(claim, None, "too few points with replays"))
+        ends = [ratio_at_equal_x(curves[0], curves[1], (part, part)) for part in (0.0, 1.0)]
+        if ends[0] is None or ends[1] is None:
+            found.append(Verdict(claim, None, f"no {words} that both have"))
             continue
-        first = ratio_at_equal_x(curves[0], curves[1], (0.0, 0.0))
-        last, low, high = ratio_at_equal_x(curves[0], curves[1], (1.0, 1.0))
-        text = f"SGD's is {last:.2f} times as large [{low:.2f}, {high:.2f}]; at the smallest {first[0]:.2f}"
-        found.append(Verdict(claim, at_least(1.0, low, high), f"{text} [{first[1]:.2f}, {first[2]:.2f}]"))
+        (first, *at_first), (last, low, high) = ends[0], ends[1]
+        text = f"SGD's is {last:.2f} times as large [{low:.2f}, {high:.2f}]; at the smallest {first:.2f}"
+        found.append(Verdict(claim, at_least(1.0, low, high), f"{text} [{at_first[0]:.2f}, {at_first[1]:.2f}]"))
     return found
 
 

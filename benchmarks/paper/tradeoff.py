@@ -149,8 +149,11 @@ def _ratio_verdict(row: dict[str, Any]) -> Verdict:
     curves = {
         who: _curve([p for p in row["curves"][who][:-1] if p["replays"]["mean"] > 0.0]) for who in (PAPER, OURS)
     }  # fmt: skip
-    ratio, low, high = ratio_at_equal_x(curves[PAPER], curves[OURS])
     claim = f"Row {row['row']}: at equal measured complexity ours has the smaller excess"
+    found = ratio_at_equal_x(curves[PAPER], curves[OURS])
+    if found is None:
+        return Verdict(claim, None, "no complexity that both have")
+    ratio, low, high = found
     return Verdict(claim, at_least(1.0, low, high), f"the paper's is {ratio:.2f} times ours [{low:.2f}, {high:.2f}]")
 
 
