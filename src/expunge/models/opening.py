@@ -9,7 +9,8 @@ from expunge import models
 from expunge.base.errors import CorruptStore
 from expunge.models.file import check_described, opened
 from expunge.models.forgetting import ForgettingModel
-from expunge.models.saving import NOT_DESCRIBED, unpacked
+from expunge.models.projecting import unpacked
+from expunge.models.saving import NOT_DESCRIBED
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
 from expunge.store.state import PROJECTION, Description
@@ -57,7 +58,8 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):
-        model._projection = unpacked(owner.array(PROJECTION)) if said.plan.projected else None
+        features = said.attributes.get("n_features_in_")
+        model._projection = unpacked(owner.array(PROJECTION), said.plan, features) if said.plan.projected else None
     if loss is not None:
         model._given_loss = said.plan.loss
     model._owner = owner
