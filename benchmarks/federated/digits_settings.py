@@ -23,7 +23,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from expunge.base.types import Array
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.selectors import SELECTORS
 from expunge.federated.federation import Federation
 from expunge.solvers.plans.federated import ArrayType, FederatedPlan, FederatedSelector, plan_federation

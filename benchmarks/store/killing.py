@@ -15,7 +15,7 @@ import numpy as np
 
 import expunge
 from expunge.base.types import Array
-from expunge.engine.records.index import hashes
+from expunge.engine.records.lookup import hashes
 from expunge.store import scan
 from expunge.store.file import StoreFile
 from expunge.store.state import read_state

@@ -40,7 +40,7 @@ from expunge import (
 )
 from expunge.engine.accounting import noise_for, paper_sigma, rho_for, worst_case_rho
 from expunge.engine.checks import check_exact
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps
+from expunge.engine.couplings.common import KEPT, Toss, keep_or_jump, keeps
 from expunge.engine.mechanisms.binary_tree import TreeNodes, lowbit
 from expunge.engine.randomness import Randomness
 from expunge.models import LogisticRegression
