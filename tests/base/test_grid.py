@@ -26,9 +26,10 @@ from expunge import (
     verify,
 )
 from expunge.base.errors import BadContribution, BadPlan
-from expunge.base.grid import FINENESS, NoiseGrid, dithered, rounded
+from expunge.base.grid import FINENESS, dithered
 from expunge.engine.accounting import least_rho, noise_for, rounding_error, worst_case_rho
 from expunge.engine.changing import change
+from expunge.engine.couplings.common import NoiseGrid, rounded
 from expunge.engine.mechanisms.noise import draw_noise
 from expunge.engine.randomness import Randomness
 

@@ -13,7 +13,7 @@ from expunge import MemoryRecords, Transcript
 from expunge.base.types import Array
 from expunge.engine.changing import change
 from expunge.engine.contributions import Totals
-from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.couplings.common import OldPass
 from expunge.engine.learner import Learner
 from expunge.engine.requests import Delete, Insert, Replace, Request
 from expunge.solvers.lloyd import ClusterMoments, Lloyd

@@ -18,8 +18,7 @@ from expunge.engine.changing import change
 from expunge.engine.checks import Serve, serve_and_commit
 from expunge.engine.contributions import Totals
 from expunge.engine.couplings import adaptive, joint
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps, replay_probability
-from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.couplings.common import KEPT, OldPass, Toss, keep_or_jump, keeps, replay_probability
 from expunge.engine.learner import Learner
 from expunge.engine.requests import Delete, Request
 from expunge.engine.schedules import Assignment

@@ -5,8 +5,8 @@ import pytest
 
 from cases.toys import people, toy
 from expunge import Delete, Everyone, Identity, Insert, Scattered, learn, unlearn, verify
-from expunge.engine.edits import Edit
 from expunge.engine.randomness import Randomness
+from expunge.engine.schedules import Edit
 
 
 def _learned(seed=0, count=12, **more):

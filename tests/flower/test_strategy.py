@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
 
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, StoreError, Unfinished, UnknownId
-from expunge.engine.couplings.coin import Toss
+from expunge.engine.couplings.common import Toss
 from expunge.federated import ForgettingFedAvg, asking, identified
 from expunge.federated.state import state_of
 from flower.in_memory_grid import crashed, expired, fine, garbled, late, lost, offline, twice, unheard

@@ -26,7 +26,7 @@ from expunge.base.errors import BadPlan
 from expunge.base.grid import FINENESS, LOST
 from expunge.base.types import Array, Ints
 from expunge.engine.contributions import Query
-from expunge.engine.couplings.coin import COUPLINGS, replay_probability
+from expunge.engine.couplings.common import COUPLINGS, replay_probability
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.schedules import Schedule
 

@@ -140,7 +140,7 @@ class Owner:
         return self._finish(self._decided, publish)
 
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
-        moved = decided.staged is not None or decided.begun or decided.steps != self.transcript.steps
+        moved = decided.moved or decided.begun
         first = decided.steps if decided.staged is None else decided.staged.first
         if self._running is not None:
             self._running.cut(min(first, decided.steps) + 1)

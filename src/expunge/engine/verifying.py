@@ -9,8 +9,8 @@ import numpy as np
 from expunge.base.columns import rows_in
 from expunge.base.types import Array
 from expunge.engine.contributions import AT_ONCE, Contributors
+from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner, Transcript
-from expunge.engine.sums import Sums
 from expunge.engine.transcript import Path
 
 MOST_PROBLEMS = 20

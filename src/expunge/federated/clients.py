@@ -10,8 +10,7 @@ import numpy as np
 from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Batch, Mask
 from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
-from expunge.engine.edits import Edit
-from expunge.engine.schedules import joins, joins_each
+from expunge.engine.schedules import Edit, joins, joins_each
 from expunge.engine.transcript import Path, Rows
 from expunge.solvers.averaging import ClientUpdate, Numbers
 

@@ -20,7 +20,7 @@ from expunge.base.progress import Show, progress_bars
 from expunge.base.types import AnyArray, Batch, Column, Keys
 from expunge.engine.learning import learn
 from expunge.engine.randomness import Randomness
-from expunge.engine.records.index import fresh_hash_key, hashes
+from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.schedules import Assignment
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.opening import open

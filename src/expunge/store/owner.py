@@ -18,13 +18,13 @@ from typing import Any, Literal, NoReturn
 from expunge.base.errors import BusyStore, CorruptStore, ExpungeError, LogNotEmptied, StoreError
 from expunge.base.types import Array
 from expunge.engine.changing import Change, decide_on, propose
-from expunge.engine.edits import Edit
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.owner import Owner
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.requests import Request
+from expunge.engine.schedules import Edit
 from expunge.engine.selectors import Running
 from expunge.engine.verifying import Verification, verify
 from expunge.store import failpoints

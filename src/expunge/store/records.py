@@ -8,11 +8,11 @@ import numpy as np
 
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.base.types import Batch, Ints, Keys
-from expunge.engine.contributions import Abilities, Participation, Query, Total, evaluate
-from expunge.engine.edits import SLOT_BITS, Edit
-from expunge.engine.records.index import KEY_BYTES, fresh_hash_key, hashes
+from expunge.engine.contributions import Abilities, Participation, Query, Total
+from expunge.engine.records.lookup import KEY_BYTES, fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.schedules import Schedule, joins
+from expunge.engine.records.staging import evaluate
+from expunge.engine.schedules import SLOT_BITS, Edit, Schedule, joins
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
 from expunge.store.index import StoredIndex

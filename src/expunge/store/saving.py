@@ -16,7 +16,7 @@ from typing import Any
 from expunge.base.errors import NotAStore, StoreError
 from expunge.base.types import Array
 from expunge.engine.learner import Transcript
-from expunge.engine.records.index import fresh_hash_key, hashes
+from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.disk import sync_file, sync_folder, warn_if_remote

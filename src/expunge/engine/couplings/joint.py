@@ -13,8 +13,7 @@ import numpy as np
 
 from expunge.base.grid import LOST
 from expunge.base.types import Array, Ints
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, replay_probability
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import KEPT, OldPass, Toss, Verdict, keep_or_jump, replay_probability
 from expunge.engine.mechanisms.protocol import Mechanism, Tables
 
 

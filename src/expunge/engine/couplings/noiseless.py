@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.mechanisms.noise import NoNoise
 
 

@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from expunge.base.types import Array
-from expunge.engine.couplings.coin import KEPT, keep_or_jump, replay_probability
-from expunge.engine.couplings.verdict import OldPass, Verdict, changes
+from expunge.engine.couplings.common import KEPT, OldPass, Verdict, changes, keep_or_jump, replay_probability
 from expunge.engine.mechanisms.noise import GivenNoise
 
 

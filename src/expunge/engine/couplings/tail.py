@@ -11,7 +11,7 @@ import numpy as np
 
 from expunge.base.grid import dithered
 from expunge.base.types import Array
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.mechanisms.noise import NoiseSource, SameNoise
 
 

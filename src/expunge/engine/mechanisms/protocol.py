@@ -107,14 +107,6 @@ class Mechanism(Protocol):
         """
 
 
-def longest_pull(mechanism: Mechanism, steps: int) -> float:
-    """Return a bound on the sum of |pull| of any step: a node on each height of a tree counts twice.
-
-    (Of the square root it grows by 0.44 with each doubling of the steps.)
-    """
-    return 2.0 * steps.bit_length() / mechanism.smallest_scale**2
-
-
 def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:
     """Return B and C as full matrices, for tests and drawings; the engine never builds them."""
     b = mechanism.color(np.eye(steps))

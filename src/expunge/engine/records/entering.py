@@ -12,11 +12,10 @@ from expunge.base.columns import rows_in
 from expunge.base.errors import BadRecords, DuplicateId, UnknownId
 from expunge.base.intake import as_ids, check_distinct, check_number, match_columns
 from expunge.base.types import AnyArray, Ints, Keys
-from expunge.engine.edits import Edit
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.lookup import Lookup
 from expunge.engine.requests import Insert, Replace
-from expunge.engine.schedules import Entering, Schedule
+from expunge.engine.schedules import Edit, Entering, Schedule
 
 
 def replacement(records: Lookup, request: Replace) -> Edit:

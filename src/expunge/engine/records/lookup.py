@@ -1,7 +1,12 @@
-"""Where records lie: by place, by id and by subject."""
+"""Where records lie: by place, by id and by subject.
+
+Ids are hashed with a key, so that nobody can choose ids that collide.
+"""
 
 from __future__ import annotations
 
+import os
+from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
@@ -9,14 +14,71 @@ import numpy as np
 from expunge.base.errors import BadRecords, UnknownId
 from expunge.base.intake import as_ids, check_distinct, once
 from expunge.base.types import AnyArray, Batch, Ints, Keys, Mask
-from expunge.engine.contributions import Located
-from expunge.engine.edits import SLOT_BITS, SLOT_MASK, Edit
-from expunge.engine.records.index import HashIndex, hash_one, hashes
-from expunge.engine.records.places import Places, StagedEdit
+from expunge.engine.contributions import UNDER_WAY, Located
+from expunge.engine.hashing import mix
+from expunge.engine.records.index import HashIndex
+from expunge.engine.records.places import Places
 from expunge.engine.requests import Delete
+from expunge.engine.schedules import SLOT_BITS, SLOT_MASK
 
 MOST_NAMED = 5
 """How many unknown ids an error names."""
+
+
+KEY_BYTES = 16
+
+
+def fresh_hash_key() -> bytes:
+    """Return what an index hashes with: as nobody knows it, nobody can choose ids whose hashes lie together."""
+    return os.urandom(KEY_BYTES)
+
+
+def hashes(ids: AnyArray, key: bytes = b"") -> Keys:
+    """Hash ids to 64 bits; strings hash alike whatever the width of their array.
+
+    Without a key they hash as in stores of earlier versions.
+    """
+    if ids.dtype.kind == "i":
+        if len(ids) == 1:
+            return np.array([hash_one(ids, key)], dtype=np.uint64)
+        return mix(ids.view(np.uint64), _halves(key))
+    if not key:
+        return _unkeyed(ids)
+    digest = blake2b(digest_size=8, key=key).copy
+    found = bytearray()
+    for text in ids.tolist():
+        state = digest()
+        state.update(text.encode("utf-8", "surrogatepass"))
+        found += state.digest()
+    return np.frombuffer(found, "<u8").astype(np.uint64, copy=False)
+
+
+def _halves(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+
+
+def _unkeyed(ids: AnyArray) -> Keys:
+    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
+    state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
+    for position in range(letters.shape[1]):
+        letter = letters[:, position].astype(np.uint64)
+        state = np.where(letter != 0, mix(state * np.uint64(0x9E3779B97F4A7C15) + letter), state)
+    return state
+
+
+def hash_one(ids: AnyArray, key: bytes = b"") -> int:
+    """Hash the only id of an array, as `hashes` does."""
+    return mix_one(ids.item(0) % 2**64, _halves(key)) if ids.dtype.kind == "i" else int(hashes(ids, key).item(0))
+
+
+def mix_one(x: int, keys: tuple[int, int] = (0, 0)) -> int:
+    """Scramble one 64-bit number, as `mix` does."""
+    for key in keys:
+        x ^= key
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        x = x ^ (x >> 31)
+    return x
 
 
 class Lookup:
@@ -37,7 +99,8 @@ class Lookup:
     _places: Places | None
     _index: HashIndex | None
     _subject_index: HashIndex | None
-    _staging: StagedEdit | None
+    _staging: Any
+    """The edit that is under way, if any; see `Staging`."""
 
     # --- by place ---
 
@@ -94,14 +157,9 @@ class Lookup:
         self._refuse_staged()
         return HashIndex(self.hashes_of(self._all_labels(self.width + 1)), self.positions().places)
 
-    @property
-    def staged(self) -> Edit | None:
-        """The edit that is under way, if any."""
-        return None if self._staging is None else self._staging.edit
-
     def _refuse_staged(self) -> None:
         if self._staging is not None:
-            raise BadRecords("records: another change is under way; commit it or roll it back first.")
+            raise BadRecords(UNDER_WAY)
 
     def _all_labels(self, position: int) -> AnyArray:
         """Return a column of ids or subjects, place by place."""
@@ -225,37 +283,6 @@ class Lookup:
             wanted = "integers" if kind == "i" else "strings"
             raise error(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
         return given
-
-    def _reindex(self, staging: StagedEdit, by_id: HashIndex | None, by_subject: HashIndex | None) -> None:
-        """Bring the indexes up to date: records that left, moved, or came."""
-        edit = staging.edit
-        if edit.added and edit.removed:  # a replacement: everyone stays where they are
-            return
-        if edit.within_a_place and by_subject is None and by_id is not None:
-            base = edit.leave_places.item(0) << 32
-            slot = edit.leave_slots.item(0)
-            by_id.remove_one(hash_one(staging.leave_rows[self.width], self.hash_key), base | slot)
-            if staging.put_rows:
-                mover = hash_one(staging.put_rows[self.width], self.hash_key)
-                by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
-            return
-        at = (edit.put_places << SLOT_BITS) | edit.put_slots
-        moved = edit.put_sources < 0
-        came_from = -1 - edit.put_sources[moved]
-        was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
-        gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
-        for position, index in ((self.width, by_id), (self.width + 1, by_subject)):
-            if index is None:
-                continue
-            values = [gone[: edit.removed], was, at[moved], at[~moved]]
-            if position > self.width:  # subjects are indexed by place
-                values = [value >> SLOT_BITS for value in values]
-            if edit.removed:
-                index.remove(self.hashes_of(staging.leave_rows[position][: edit.removed]), values[0])
-            if len(was):
-                index.move(self.hashes_of(staging.put_rows[position][moved]), values[1], values[2])
-            if edit.added:
-                index.add(self.hashes_of(staging.put_rows[position][~moved]), values[3])
 
     def leaving(self, request: Delete) -> Located:
         """Return where the records to delete lie."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from expunge.base.columns import LARGEST, counts_in, csr, empty, index_type, pointers
 from expunge.base.types import AnyArray, Column, Ints
-from expunge.engine.edits import NONE
 from expunge.engine.records.buffers import Buffers, DenseColumn
 from expunge.engine.records.pools import resized
+from expunge.engine.schedules import NONE
 
 CHUNK = 2**22
 

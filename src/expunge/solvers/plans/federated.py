@@ -15,7 +15,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import grid_unit, on_grid
 from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import least_rho, noise_for, rounding_error
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.schedules import Everyone
