@@ -189,9 +189,7 @@ def projection(chosen: Choices, records: int) -> tuple[int, bool]:
         fitting = automatic_components(records, rho, features)
         return fitting, fitting < features  # as many as features would only lose something
     if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 1 <= wanted <= features:
-        raise BadPlan(
-            f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}."
-        )
+        raise BadPlan(f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}.")
     return int(wanted), True
 
 
