@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import expunge
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.base.intake import Delete, Insert, Replace
 from paper.cases import Case
 
 CHOICES: dict[str, tuple[Any, ...]] = {

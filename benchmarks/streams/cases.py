@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from expunge import Arrival, Delete, DualAveraging, Insert, Learner, Replace, Scattered, Shuffled
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.mechanisms.protocol import Mechanism
-from expunge.engine.requests import Request
 from expunge.engine.schedules import Schedule
 from paper.cases import ANYTIME, ROOT, TREE, Case, learner
 

@@ -11,9 +11,9 @@ import pytest
 import expunge.engine.changing
 from cases.toys import interrupted, long_but
 from expunge.base.errors import BadRecords
+from expunge.base.intake import Replace
 from expunge.engine.changing import Change, chance_of_replay
 from expunge.engine.checks import _state, _state_names, compare
-from expunge.engine.requests import Replace
 from expunge.models import LinearRegression, LogisticRegression
 
 RNG = np.random.default_rng(3)

@@ -7,7 +7,7 @@ import pytest
 
 import expunge
 from cases.toys import interrupted
-from expunge.engine.requests import Delete, Insert
+from expunge.base.intake import Delete, Insert
 from expunge.store import scan
 from store.keys import keys_from
 

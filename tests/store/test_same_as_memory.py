@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 import expunge
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.store.sorting import Spool
 from store.keys import keys_from
 
