@@ -97,8 +97,8 @@ class Serving:
         """
         self._check_fitted()
         self._warn_of_late()
-        owner = self._owner
-        with owner.lock:
+        with self._owner.lock:
+            owner = self._owner  # another, if there was a fresh fit while this waited
             before = Standing(owner.records.count, self._rank())
             with self._randomness() as randomness:
                 if isinstance(prepared, Insert) and owner.records.has_subjects:
