@@ -17,7 +17,7 @@ from expunge.base.errors import BadPlan, BadRecords, NotAStore
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
 from expunge.store import failpoints, make_signing_key, scan
-from expunge.store.blobs import checksum
+from expunge.store.file import checksum
 from expunge.store.scanning import search
 from expunge.store.surroundings import beside
 

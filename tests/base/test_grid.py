@@ -29,7 +29,7 @@ from expunge.base.errors import BadContribution, BadPlan
 from expunge.base.grid import FINENESS, dithered
 from expunge.engine.accounting import least_rho, noise_for, rounding_error, worst_case_rho
 from expunge.engine.changing import change
-from expunge.engine.couplings.common import NoiseGrid, rounded
+from expunge.engine.couplings.common import NoiseGrid, Sums, rounded
 from expunge.engine.mechanisms.noise import draw_noise
 from expunge.engine.randomness import Randomness
 
@@ -99,7 +99,7 @@ def test_a_step_can_be_summed_as_it_was_before_the_edit_to_the_last_bit(learner,
     rng, records = np.random.default_rng(1), people(12)
     transcript = learn(learner, records, rng)
     steps, path = transcript.steps, transcript.path
-    before = [learner.sums_of(records).total(step, path) for step in range(steps)]
+    before = [Sums(records, learner).total(step, path) for step in range(steps)]
     records.stage(records.edit(learner.schedule, request_, Randomness.of(rng)))
     for started in (False, True):
         after = [
@@ -108,7 +108,7 @@ def test_a_step_can_be_summed_as_it_was_before_the_edit_to_the_last_bit(learner,
         ]
         assert [learner.grid.kept(total.sum).tobytes() for total in after] == [one.tobytes() for one in before]
         if not started:
-            learner.sums_of(records).total(0, path)  # from here on the edit is done
+            Sums(records, learner).total(0, path)  # from here on the edit is done
     records.rollback()
 
 

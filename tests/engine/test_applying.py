@@ -25,11 +25,11 @@ from expunge.base.errors import (
     RequestFailed,
     UnknownId,
 )
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.changing import change
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled
 from expunge.engine.streams import Applied, apply
 
@@ -152,8 +152,7 @@ def test_without_subjects_each_record_is_its_own():
 
 def test_hashes_that_collide_are_told_apart(monkeypatch):
     monkeypatch.setattr("expunge.engine.records.lookup.hashes", lambda ids, key: np.zeros(len(ids), dtype=np.uint64))
-    for module in ("lookup", "staging"):
-        monkeypatch.setattr(f"expunge.engine.records.{module}.hash_one", lambda ids, key: 0)
+    monkeypatch.setattr("expunge.engine.records.lookup.hash_one", lambda ids, key: 0)
     learner, records = toy(), people(6)
     transcript, rng = learn(learner, records, np.random.default_rng(1)), np.random.default_rng(2)
     assert change(learner, records, transcript, Delete([3, 9, 4, 3], missing="ignore"), rng).commit().removed == 2

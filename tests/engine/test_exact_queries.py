@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from expunge.base.errors import BadPlan, BadRecords
+from expunge.base.intake import Insert
 from expunge.engine.contributions import Abilities, Participation
 from expunge.engine.learner import Learner
 from expunge.engine.learning import learn
@@ -16,7 +17,6 @@ from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.records.staging import evaluate
-from expunge.engine.requests import Insert
 from expunge.engine.schedules import Everyone
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.extents import Extent

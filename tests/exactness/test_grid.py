@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-import expunge.base.grid
 from cases.learners import ALIGNED, BULK, ONE, PEOPLE, STREAM, learner
 from cases.patching import patched_everywhere
 from cases.toys import long_but

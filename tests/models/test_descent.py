@@ -15,13 +15,13 @@ from scipy import sparse, stats
 import expunge.engine.couplings.common
 from cases.toys import interrupted, state
 from expunge.base.errors import BadIterate, BadPlan, SizeWarning
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.accounting import noise_for, worst_case_rho
 from expunge.engine.changing import change
 from expunge.engine.learner import Learner
 from expunge.engine.learning import learn
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.schedules import Everyone
 from expunge.engine.streams import apply
 from expunge.models import HuberRegressor, LinearRegression, LinearRegressor, LinearSVC, LogisticRegression

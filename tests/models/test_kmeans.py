@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 
 from cases.toys import interrupted, long_but, state
 from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NoiseWarning, SizeWarning, UnknownId
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.accounting import rho_for
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.streams import apply
 from expunge.engine.transcript import Path
 from expunge.models import KMeans

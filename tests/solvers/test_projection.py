@@ -9,12 +9,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from paper.rates import ABSOLUTE
 from scipy import sparse
 from sklearn.random_projection import SparseRandomProjection
 
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.solvers.projection import COLUMNS, MOST_FEATURES, Projection, stretch
-from paper.rates import ABSOLUTE
 
 SHAPES = [(16_384, 88), (4_096, 200), (300, 20)]
 """Numbers of features and components."""

@@ -9,7 +9,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.base.errors import BadPlan, CorruptStore
-from expunge.engine.requests import Delete
+from expunge.base.intake import Delete
 from expunge.store import failpoints
 from expunge.store.chain import export
 from expunge.store.keys import Signer

@@ -18,7 +18,7 @@ from cases.stored_federations import NAMES, NUMBERS, planned
 from expunge import federated
 from expunge.audit import audit
 from expunge.base.errors import BusyStore, NotAStore, StoreError, StoreWarning
-from expunge.store import disk, failpoints, scan
+from expunge.store import failpoints, scan, surroundings
 from expunge.store.file import StoreFile
 from expunge.store.keys import load_key
 from expunge.store.locks import WriterLock
@@ -424,23 +424,23 @@ no mount at all
 )  # fmt: skip
 def test_the_file_system_is_that_of_the_nearest_mount(place, kind, tmp_path, monkeypatch):
     (tmp_path / "mountinfo").write_text(MOUNTS)
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "mountinfo"))
-    assert disk.file_system_of(expunge.store.saving.Path(place)) == kind
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "nothing"))
-    assert disk.file_system_of(expunge.store.saving.Path(place)) == ""
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "mountinfo"))
+    assert surroundings.file_system_of(expunge.store.saving.Path(place)) == kind
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "nothing"))
+    assert surroundings.file_system_of(expunge.store.saving.Path(place)) == ""
 
 
 def test_a_store_on_another_machine_gets_one_warning(tmp_path, monkeypatch):
     (tmp_path / "mountinfo").write_text(f"30 22 0:30 / {tmp_path} rw - nfs4 server:/home rw\n")
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "mountinfo"))
-    monkeypatch.setattr(disk, "_warned", set())
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(surroundings, "_warned", set())
     path = tmp_path / "model"
     with pytest.warns(StoreWarning, match=r"network file system \(nfs4\).* Keep the store on a disk of this machine"):
         expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expunge.open(path).close()
-    monkeypatch.setattr(disk, "_warned", set())
+    monkeypatch.setattr(surroundings, "_warned", set())
     with pytest.warns(StoreWarning, match="nfs4"):
         expunge.open(path).close()
 

@@ -9,7 +9,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.base.errors import BusyStore, FullStore, LogNotEmptied, ReadOnlyStore, StoreError
-from expunge.engine.requests import Delete
+from expunge.base.intake import Delete
 from expunge.engine.streams import apply
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile

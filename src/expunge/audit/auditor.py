@@ -36,7 +36,8 @@ from expunge.audit.scoring import check_score, score_on
 from expunge.base.errors import BadPlan, CorruptStore, ExpungeError, NotAStore
 from expunge.base.progress import Show, progress_bars
 from expunge.models.opening import open as open_model
-from expunge.store.keys import check_hex, load_public_key
+from expunge.store.keys import load_public_key
+from expunge.store.receipts import check_hex
 from expunge.store.saving import as_path
 from expunge.store.sqlite import WAIT
 from expunge.store.surroundings import beside

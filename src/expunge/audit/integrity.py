@@ -16,11 +16,10 @@ from expunge.base.errors import ExpungeError, StoreError
 from expunge.base.types import Array
 from expunge.engine.accounting import worst_case_rho
 from expunge.engine.verifying import Verification
-from expunge.store import descriptors
 from expunge.store.chain import check_receipts
 from expunge.store.keys import load_key
 from expunge.store.state import check_key
-from expunge.store.surroundings import beside
+from expunge.store.surroundings import beside, read_open
 
 ELSEWHERE = 1e-9
 """How far, relatively, another machine's linear algebra may be off."""
@@ -243,7 +242,7 @@ def leftovers(path: Path) -> Iterator[tuple[str, str]]:
 
 def check_free_pages(path: Path) -> Check:
     """Look whether the pages of the file that hold nothing are blank."""
-    content = descriptors.read(path, path)
+    content = read_open(path, path)
     count, dirty = free_pages(path.read_bytes() if content is None else content)
     finding = f"{dirty:,} of {count:,} free pages still have content." if dirty else (
         f"All free pages of the file are blank ({count:,})." if count else "The file has no free pages."

@@ -22,10 +22,9 @@ from expunge.audit.findings import Given, Status
 from expunge.audit.integrity import leftovers
 from expunge.base.columns import is_sparse
 from expunge.base.errors import BadRecords, CorruptStore, StoreError, UnknownId
-from expunge.base.intake import as_ids
+from expunge.base.intake import Insert, as_ids
 from expunge.base.progress import Show
 from expunge.base.types import AnyArray
-from expunge.engine.requests import Insert
 from expunge.store.receipts import digest_names
 from expunge.store.scanning import Hit, forms_of, search, standing
 from expunge.store.state import read_pending

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from expunge.audit.findings import Rehearsal, Scaled
+from expunge.base.intake import Delete, Request
 from expunge.base.progress import Show
 from expunge.base.types import Array
 from expunge.engine.changing import change
 from expunge.engine.checks import check_exact
+from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Request
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.plans.protocol import ModelPlan, SmallProblem
 from expunge.solvers.plans.small import GONE
@@ -124,7 +125,7 @@ def keep_always(
 
 def _sums(learner: Learner, records: MemoryRecords, start: Array, iterates: ArrayRows) -> Array:
     """Return what the records that are left contribute along these iterates."""
-    found, sums = np.zeros((len(iterates[:]), learner.query.size)), learner.sums_of(records)
+    found, sums = np.zeros((len(iterates[:]), learner.query.size)), Sums(records, learner)
     for step in range(len(found)):
         found[step] = sums.total(step, Path(start, iterates, step))
     return found

@@ -40,7 +40,7 @@ class Target:
 
     def request(self, wanted: Wanted) -> Any:
         """Return the request to erase them, prepared."""
-        from expunge.engine.requests import Delete
+        from expunge.base.intake import Delete
 
         missing: Any = "ignore" if wanted.ignore_missing else "error"
         named = {"subjects" if wanted.by == "subject" else "ids": self.keys}

@@ -114,7 +114,7 @@ def insert(
     receipt says that somebody among them was erased, a note tells the line.
     """
     with reporting(json) as report:
-        from expunge.engine.requests import Insert
+        from expunge.base.intake import Insert
 
         key = signing(sign_with, unsigned)
         with opened(model, wait=wait, sign_with=key) as found:
@@ -145,7 +145,7 @@ def replace(
     Art. 16). All are corrected in one request, or, if an id is unknown, none.
     """
     with reporting(json) as report:
-        from expunge.engine.requests import Replace
+        from expunge.base.intake import Replace
 
         key = signing(sign_with, unsigned)
         with opened(model, wait=wait, sign_with=key) as found:

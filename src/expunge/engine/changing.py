@@ -16,10 +16,11 @@ import numpy as np
 
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import dithered
+from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array
 from expunge.engine.contributions import UNDER_WAY, Contributors, Records
 from expunge.engine.couplings.adaptive import adaptive
-from expunge.engine.couplings.common import OldPass, Verdict
+from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.expected import expectation
 from expunge.engine.couplings.joint import joint
 from expunge.engine.couplings.noiseless import noiseless
@@ -31,7 +32,6 @@ from expunge.engine.learning import check_reach
 from expunge.engine.mechanisms.noise import NoiseSource, NoNoise, SameNoise
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Delete, Insert, Replace, Request
 from expunge.engine.schedules import Edit
 
 
@@ -197,7 +197,7 @@ def advance(
         scale = learner.sigma * learner.mechanism.scale_of(made)
         draws = Randomness.of(rng).noise
         noise = SameNoise(dithered(scale * draws.standard_normal(size), learner.grid.unit, draws))
-    sums, edit = learner.sums_of(records), Edit()
+    sums, edit = Sums(records, learner), Edit()
     staged = forward(learner, sums, transcript.path, made + 1, np.zeros(0), noise)
     check_reach(learner, staged)
     records.stage(edit)
@@ -219,7 +219,7 @@ def _old_pass(
     old = OldPass(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates, steps, schedule.visits(places, horizon).tolist(),
-        horizon, learner.grid, records.count * learner.largest_share, randomness, learner.sums_of(records),
+        horizon, learner.grid, records.count * learner.largest_share, randomness, Sums(records, learner),
     )  # fmt: skip
     return old, after
 

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from expunge.base.intake import Request
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Request
 from expunge.engine.schedules import Assignment, Edit, Schedule
 from expunge.engine.transcript import Path
 

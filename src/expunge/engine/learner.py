@@ -15,7 +15,7 @@ from expunge.base.grid import CAPACITY, grid_unit
 from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, rounding_error
 from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
-from expunge.engine.couplings.common import COUPLINGS, NoiseGrid, Sums
+from expunge.engine.couplings.common import COUPLINGS, NoiseGrid
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
 from expunge.engine.schedules import Schedule
@@ -80,10 +80,6 @@ class Learner:
     def grid(self) -> NoiseGrid:
         """Where sums and noise meet."""
         return NoiseGrid.of(self.sigma * self.mechanism.smallest_scale, self.participation.unit is not None)
-
-    def sums_of(self, records: Contributors) -> Sums:
-        """Return what steps sum to over these records."""
-        return Sums(records, self.query, self.schedule, self.participation, self.grid)
 
     @cached_property
     def most_records(self) -> int:

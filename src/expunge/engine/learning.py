@@ -30,7 +30,7 @@ def learn_with_outcome(
 ) -> tuple[Transcript, Outcome]:
     """Learn, and also say how many evaluations it took; see `learn`."""
     began, randomness = time.perf_counter(), Randomness.of(rng)
-    sums = learner.sums_of(records)
+    sums = Sums(records, learner)
     if arranged:
         transcript = _take_all_steps(learner, records, sums, randomness, rows, watch)
     else:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from expunge.base.errors import ExpungeError
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.changing import Change, chance_of_replay, decide_on, propose
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Request
 from expunge.engine.selectors import Running
 from expunge.engine.verifying import Verification, verify
 

@@ -8,7 +8,6 @@ Proofs that every edit keeps the law: docs/guarantee.md, "Schedules".
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -54,11 +53,12 @@ class Edit:
     """The entering records themselves, in all their columns; filled in by the records."""
     removed: int = 0
     added: int = 0
+    within_a_place: bool = field(init=False, repr=False, compare=False)
+    """Whether one record is deleted and no other changes its place: the everyday case, served without ado."""
 
-    @cached_property
-    def within_a_place(self) -> bool:
-        """Whether one record is deleted and no other changes its place: the everyday case, served without ado."""
-        return self.removed == 1 and self.added == 0 and len(self.leave_places) == 1
+    def __post_init__(self) -> None:
+        alone = self.removed == 1 and self.added == 0 and len(self.leave_places) == 1
+        object.__setattr__(self, "within_a_place", alone)
 
     def places(self) -> Ints:
         """Return the places whose records change, ascending."""

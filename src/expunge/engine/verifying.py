@@ -57,7 +57,7 @@ def verify(
         del tables["answers"]
     problems += [f"{name}: {damage}" for name, table in tables.items() if (damage := table.damage())]
     problems += records.audit()
-    intact, sums = not problems, learner.sums_of(records)
+    intact, sums = not problems, Sums(records, learner)
     for step in range(steps):
         if len(problems) >= MOST_PROBLEMS:
             problems.append("… and perhaps more")

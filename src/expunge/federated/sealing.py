@@ -12,7 +12,8 @@ import numpy as np
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.solvers.averaging import Numbers
 from expunge.store.file import StoreFile
-from expunge.store.keys import KEY_BYTES, load_key, make_key
+from expunge.store.keys import load_key, make_key
+from expunge.store.receipts import KEY_BYTES
 from expunge.store.surroundings import ENDINGS, beside
 
 ROUND_BITS = 20

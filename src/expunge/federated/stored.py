@@ -40,7 +40,7 @@ from expunge.store.codec import UNREADABLE
 from expunge.store.copies import rewrite, write_copy
 from expunge.store.file import StoreFile
 from expunge.store.keys import as_signer, fingerprint
-from expunge.store.receipts import BYTES_A_NAME
+from expunge.store.receipts import BYTES_A_NAME, check_signer
 from expunge.store.rows import StoredRows, as_numbers
 from expunge.store.saving import as_path, check_new
 from expunge.store.session import NOTHING_DONE, REQUEST, Filed, Session, Words
@@ -238,7 +238,7 @@ class StoredFederation(Filed, Federation):
         super()._withdraw(name)
 
     def _record(self, pending: Pending) -> None:
-        self._session.check_signer(signatures(self._file, self._state))
+        check_signer(self._session.given_signer, signatures(self._file, self._state))
         self._check_readable(pending.names)
         said = {"kind": pending.kind, "names": pending.names, "key": pending.key.hex(), "day": pending.day}
         content, room = json.dumps(said).encode(), self._file.longest - ABOUT_A_REQUEST

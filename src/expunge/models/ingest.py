@@ -27,7 +27,7 @@ from expunge.models.opening import open
 from expunge.models.saving import SEED_TELLS
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, as_signer
-from expunge.store.parts import Layout
+from expunge.store.layout import Layout
 from expunge.store.places import StoredPlaces
 from expunge.store.records import Inventory, StoredRecords, index_records
 from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for, remove_spool

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
+from expunge.base.intake import Insert, Replace
 from expunge.base.types import Array, Ints
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Insert, Replace
 from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
 from expunge.models.habits import CLUSTERS, guided
 from expunge.models.showing import if_available

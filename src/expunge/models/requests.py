@@ -8,12 +8,12 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from expunge.base.errors import BadPlan
+from expunge.base.intake import Insert, Replace
 from expunge.engine import changing
 from expunge.engine.contributions import Records
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Insert, Replace
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.pipelines import KNOWN_NOISE, SEARCH, check_pipeline
 

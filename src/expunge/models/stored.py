@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from expunge.base.errors import StoreError
-from expunge.base.intake import as_ids
+from expunge.base.intake import Delete, NamedBy, as_ids, check_named
 from expunge.base.types import Mask
-from expunge.engine.requests import Delete, NamedBy, check_named
 from expunge.models.serving import Serving
 from expunge.store.copies import compact_kept
 from expunge.store.owner import StoredOwner

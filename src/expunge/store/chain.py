@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from expunge.base.errors import BadPlan, CorruptStore
-from expunge.store.keys import FilePath, Signer, check_hex, confirms, is_hex, load_public_key, read_file
+from expunge.store.keys import FilePath, Signer, confirms, load_public_key, read_file
 from expunge.store.receipts import (
     FORMAT,
     SAYS,
@@ -37,7 +37,9 @@ from expunge.store.receipts import (
     _from_dict,
     _parsed,
     _whole,
+    check_hex,
     genesis,
+    is_hex,
 )
 
 if TYPE_CHECKING:

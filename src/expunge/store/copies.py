@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from expunge.base.errors import BadPlan, BusyStore, CorruptStore, StoreError
+from expunge.base.intake import Delete, Insert, NamedBy
 from expunge.base.types import AnyArray
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Delete, Insert, NamedBy
 from expunge.store import failpoints
 from expunge.store.chain import check_receipts, export, is_framed, read_exported
-from expunge.store.disk import sync_folder
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, as_signer, confirms, load_key, load_public_key
 from expunge.store.locks import WriterLock
@@ -39,7 +38,7 @@ from expunge.store.state import (
     today,
     write_state,
 )
-from expunge.store.surroundings import beside, check_neighbours
+from expunge.store.surroundings import beside, check_neighbours, sync_folder
 
 MOST_VERSIONS = 2**62
 """Up to what version a store can be restored: receipts go on from there, and have to be told apart."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import stat
 from contextlib import suppress
@@ -16,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from expunge.base.errors import BadPlan, StoreError
-from expunge.store.disk import sync, sync_folder
+from expunge.store.receipts import KEY_BYTES, check_hex, is_hex
+from expunge.store.surroundings import sync, sync_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -24,24 +24,10 @@ if TYPE_CHECKING:
 FilePath = str | os.PathLike[str]
 Signed = Literal["receipt", "receipts"]
 """What can be signed: a receipt, or what stands around exported ones."""
-KEY_BYTES = 32
 _LINE, _PEM = 2**10, 2**16
 """No key is as long, and no key in PEM."""
 LARGEST = 2**31
 """How many bytes a file of receipts may have."""
-_HEX = re.compile("[0-9a-f]*")
-
-
-def is_hex(value: object, digits: int) -> bool:
-    """Say whether a value, which may be anything, is so many hexadecimal digits in lower case."""
-    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
-
-
-def check_hex(name: str, value: object, digits: int) -> None:
-    """Raise unless a value is so many hexadecimal digits in lower case; what is wrong is not repeated."""
-    if not is_hex(value, digits):
-        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
-
 
 # --- naming people ------------------------------------------------------------------------------------
 

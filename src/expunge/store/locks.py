@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from expunge.base.errors import BusyStore, ReadOnlyStore, StoreError
-from expunge.store import descriptors
 from expunge.store.sqlite import PAUSE
-from expunge.store.surroundings import beside
+from expunge.store.surroundings import beside, is_at
 
 if sys.platform == "win32":
     import msvcrt
@@ -90,7 +89,7 @@ class WriterLock:
         if self._descriptor is None:
             return False
         status = os.fstat(self._descriptor)
-        return descriptors.is_at((status.st_dev, status.st_ino), self._found_by)
+        return is_at((status.st_dev, status.st_ino), self._found_by)
 
     def release(self) -> None:
         """Let others write."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from expunge.base.errors import BusyStore, CorruptStore, ExpungeError, LogNotEmptied, StoreError
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.changing import Change, decide_on, propose
 from expunge.engine.learner import Learner, Transcript
@@ -23,14 +24,13 @@ from expunge.engine.outcome import Outcome
 from expunge.engine.owner import Owner
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Request
 from expunge.engine.schedules import Edit
 from expunge.engine.selectors import Running
 from expunge.engine.verifying import Verification, verify
 from expunge.store import failpoints
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
-from expunge.store.receipts import Receipt
+from expunge.store.receipts import Receipt, check_signer
 from expunge.store.records import StoredRecords
 from expunge.store.saving import index_anew, save_anew
 from expunge.store.session import DONE, NOTHING_DONE, Session, Turns, Words
@@ -41,7 +41,7 @@ from expunge.store.state import (
     Pending,
     State,
     check_fits,
-    clear_pending,
+    finish_request,
     learner_of,
     plan_digest,
     read_description,
@@ -51,8 +51,6 @@ from expunge.store.state import (
     signs,
     stored_transcript,
     today,
-    write_signer,
-    write_state,
     write_vector,
 )
 from expunge.store.surroundings import beside
@@ -213,34 +211,36 @@ class StoredOwner(Owner):
 
     def serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
-        self.session.refuse_read_only()
+        if self.read_only:
+            self.session.refuse_read_only()
         with self.lock:
             try:
-                self.catch_up(publish)
-                self._refuse_off_grid()
-                self.session.check_signer(signs(self.file, self.state))
-                edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
-                check_fits(self.file, request)
-                pending = Pending(request, uuid.uuid4().hex, self.state.version, randomness.key, today())
+                self._catch_up(publish)
+                before, file = self.state, self.session.file
+                self._check_ready(before)
+                edit = propose(self.learner, self._stored, request, randomness)  # until here a request can be refused
+                check_fits(file, request)
+                day = today()
+                pending = Pending(request, uuid.uuid4().hex, before.version, randomness.key, day)
                 self._record(pending)
             except ExpungeError as error:
                 error.refused = True
                 if isinstance(error, StoreError):
                     error.add(NOTHING_DONE)
                 raise
-            return self._complete(pending, edit, randomness, publish)
+            return self._complete(pending, before, edit, randomness, publish)
 
     def check_ready(self) -> None:
         """Raise if a request would be refused now, whatever it asks for."""
         self.session.refuse_read_only()
         with self.lock:
-            self._refuse_off_grid()
-            self.session.check_signer(signs(self.file, self.state))
+            self._check_ready(self.state)
 
-    def _refuse_off_grid(self) -> None:
-        """Raise if the model is from before there was a grid: coins would read digits that are not noise."""
+    def _check_ready(self, state: State) -> None:
+        """Raise if there was no grid yet, so that coins would read digits, or if a signature would be missing."""
         if self.off_grid:
             raise StoreError(f"{self.path}: {OFF_GRID} Requests can be served after that.")
+        check_signer(self.session.given_signer, signs(self.session.file, state))
 
     def check_unchanged(self) -> None:
         """Raise if another process has written since the state was read; to be asked when nobody else can write."""
@@ -263,27 +263,31 @@ class StoredOwner(Owner):
         failpoints.pass_point("request: recorded")
 
     def _waiting(self) -> Pending | None:
-        return read_pending(self.file)
+        return read_pending(self.session.file)
 
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the randomness that was recorded with it."""
         with self.lock:
-            if self._shown != self._written:
-                self.look(publish)
-            waiting = None if self.read_only else self._waiting()
-            if waiting is not None:
-                if waiting.version != self.state.version:
-                    raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
-                if self.off_grid:
-                    raise StoreError(
-                        f"{self.path}: an earlier version of Expunge has recorded a request here and not finished it. "
-                        "Open the file once with that version."
-                    )
-                with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
-                    edit = self._proposed(waiting, randomness)
-                    self._complete(waiting, edit, randomness, publish)
-            if self.session.logged:
-                self.session.empty_log()
+            self._catch_up(publish)
+
+    def _catch_up(self, publish: Callable[[], None]) -> None:
+        if self._shown != self._written:
+            self.look(publish)
+        waiting = None if self.read_only else self._waiting()
+        if waiting is not None:
+            before = self.state
+            if waiting.version != before.version:
+                raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
+            if self.off_grid:
+                raise StoreError(
+                    f"{self.path}: an earlier version of Expunge has recorded a request here and not finished it. "
+                    "Open the file once with that version."
+                )
+            with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
+                edit = self._proposed(waiting, randomness)
+                self._complete(waiting, before, edit, randomness, publish)
+        if self.session.logged:
+            self.session.empty_log()
 
     def _proposed(self, waiting: Pending, randomness: Randomness) -> Edit:
         """Return the edit of a request that waits; it was possible, unless another process has just done it."""
@@ -293,9 +297,11 @@ class StoredOwner(Owner):
             self._check_unchanged(self.file, waiting.number)
             raise
 
-    def _complete(self, pending: Pending, edit: Edit, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
+    def _complete(
+        self, pending: Pending, before: State, edit: Edit, randomness: Randomness, publish: Callable[[], None]
+    ) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
-        before, session = self.state, self.session
+        session = self.session
         session.logged = True
         try:
             with session.transaction(  # not synced: what is recorded is durable, and all of this follows
@@ -305,7 +311,6 @@ class StoredOwner(Owner):
                 failpoints.pass_point("request: decided")
                 vector = self._commit(change)
                 state, written = self._acknowledge(before, pending, change.outcome)
-                clear_pending(self.file)
                 failpoints.pass_point("request: written")
         except StoreError as error:
             error.add(session.words.recorded)
@@ -335,19 +340,18 @@ class StoredOwner(Owner):
 
     def _commit(self, change: Change) -> Array | None:
         """Write what a change changes; return the new model, if the path is another now."""
-        moved = change.staged is not None or change.steps != self._tables.steps
         first = change.steps if change.staged is None else change.staged.first
         if self._running is not None:
             self._running.cut(min(first, change.steps) + 1)
         change.commit()
-        if not moved:
+        if not change.moved:
             return None
         model = self._tables.model(self.learner) if self._running is None else self._running.model(self._tables.path)
         write_vector(self.file, model)
         return model
 
     def _acknowledge(self, before: State, pending: Pending, outcome: Outcome) -> tuple[State, str]:
-        """Write the receipt and the new state; return it, and its text."""
+        """Write the receipt and the new state, and that no request waits; return the state, and its text."""
         request = pending.request
         state = self.session.acknowledge(
             before,
@@ -361,8 +365,7 @@ class StoredOwner(Owner):
             plan=self._plan,
         )
         state = replace(state, inventory=self._stored.inventory)
-        write_signer(self.file, self.session.signer)
-        return state, write_state(self.file, state)
+        return state, finish_request(self.session.file, state, self.session.signer)
 
     def rewrite(
         self, describe: Callable[[], Any], learner: Learner, records: MemoryRecords, transcript: Transcript,

@@ -19,9 +19,9 @@ from expunge.engine.learner import Transcript
 from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.store import failpoints
-from expunge.store.disk import sync_file, sync_folder, warn_if_remote
 from expunge.store.file import StoreFile, Table
-from expunge.store.keys import KEY_BYTES, load_key, make_key
+from expunge.store.keys import load_key, make_key
+from expunge.store.receipts import KEY_BYTES
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.state import (
     DESCRIPTION,
@@ -30,13 +30,12 @@ from expunge.store.state import (
     Description,
     State,
     advanced,
-    clear_pending,
     first_state,
     store_transcript,
     write_state,
     write_vector,
 )
-from expunge.store.surroundings import ENDINGS, beside, check_neighbours
+from expunge.store.surroundings import ENDINGS, beside, check_neighbours, sync_file, sync_folder, warn_if_remote
 
 PAGES = (512, 1024, 2048, 4096)
 """Sizes of a page, for small blocks and larger ones."""
@@ -168,7 +167,7 @@ def remove(path: Path) -> None:
 def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
     """Write what is not records, transcript or state."""
     file.put_text("about", DESCRIPTION, KNOWN.write(description))
-    clear_pending(file)
+    file.put("pending", 0, b"")
     write_vector(file, model)
     if projection is not None:
         file.put("arrays", PROJECTION, projection)

@@ -10,27 +10,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from expunge.base.errors import BusyStore, ExpungeError, LogNotEmptied, ReadOnlyStore, StoreError
+from expunge.base.intake import Kind, NamedBy
 from expunge.base.types import AnyArray
-from expunge.engine.requests import Kind, NamedBy
 from expunge.engine.verifying import Verification
 from expunge.store.chain import ReceiptsCheck, check_receipts, export, find
-from expunge.store.disk import warn_if_remote
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, load_key
 from expunge.store.locks import WriterLock
-from expunge.store.receipts import Receipt, check_signer, digest_names
+from expunge.store.receipts import Receipt, digest_names, write_receipt
 from expunge.store.saving import SIDE_FILES, remove, remove_spool
 from expunge.store.sqlite import as_wait
-from expunge.store.state import FederationState, Kept, State, check_key, next_receipt, put_receipt
-from expunge.store.surroundings import beside
+from expunge.store.state import FederationState, Kept, State, check_key, signatures
+from expunge.store.surroundings import beside, warn_if_remote
 
 REQUEST = 0
 """The number of what is pending under which a request waits."""
@@ -77,7 +76,8 @@ class Session:
         self.words = words
         self.read_only = read_only
         self.signer = signer or None
-        self._given_signer = signer
+        self.given_signer = signer
+        """False if receipts are unsigned deliberately."""
         self._process = os.getpid()
         self.threads = threading.RLock()
         """For who changes something."""
@@ -158,10 +158,6 @@ class Session:
         """Raise if the key that was read is not that of the store."""
         check_key(beside(self.path, "-key"), self._key, state)
 
-    def check_signer(self, signed: Iterable[bool]) -> None:
-        """Raise if a receipt would have no signature though others have, unless that is meant."""
-        check_signer(self._given_signer, signed)
-
     # --- requests ---
 
     @contextmanager
@@ -190,7 +186,7 @@ class Session:
         self,
         content: bytes,
         unchanged: Callable[[], None],
-        note: Callable[[], None] = lambda: None,
+        note: Callable[[], None] | None = None,
         *,
         row: int = REQUEST,
     ) -> None:
@@ -199,7 +195,8 @@ class Session:
         try:
             with self.transaction(unchanged):
                 self.file.put("pending", row, content)
-                note()
+                if note is not None:
+                    note()
         except BusyStore:
             raise
         except StoreError:
@@ -223,11 +220,16 @@ class Session:
     ) -> Kept:
         """Write the receipt of a request that was served in a state; return the next state, which says so."""
         digests = () if named_by is None or names is None else digest_names(self.key, named_by, names)
-        receipt = next_receipt(
-            state, request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added,
-            day=day, plan=plan, signer=self.signer,
+        receipt = write_receipt(
+            request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added, day=day,
+            version=state.version + 1, plan=plan, previous=state.head, signer=self.signer,
         )  # fmt: skip
-        return put_receipt(self.file, state, receipt)
+        text, is_signed = receipt.to_json(), receipt.signature is not None
+        signed = (*signatures(self.file, state)[:1], is_signed) if state.receipts else (is_signed, is_signed)
+        self.file.put_text("receipts", state.receipts + 1, text)
+        return replace(
+            state, version=receipt.version, receipts=state.receipts + 1, head=receipt.hash, signed=signed
+        )  # fmt: skip
 
     def empty_log(self) -> None:
         """Leave nothing in the log, nor in what a process that died was writing."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -153,6 +153,26 @@ class NoiseGrid:
         return math.sqrt(size) * self.unit
 
 
+class Summing(Protocol):
+    """What is known of a learner's sums before any record is seen."""
+
+    @property
+    def query(self) -> Query:
+        """What a record contributes."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which place a step visits."""
+
+    @property
+    def participation(self) -> Participation:
+        """How a step takes its records."""
+
+    @property
+    def grid(self) -> NoiseGrid:
+        """Where sums and noise meet."""
+
+
 class Sums:
     """A learner's sums over some records; once an edit is staged, over the records that it leaves.
 
@@ -162,14 +182,10 @@ class Sums:
 
     __slots__ = ("above", "evaluations", "grid", "participation", "query", "records", "schedule")
 
-    def __init__(
-        self, records: Contributors, query: Query, schedule: Schedule, participation: Participation, grid: NoiseGrid
-    ) -> None:
+    def __init__(self, records: Contributors, learner: Summing) -> None:
         self.records = records
-        self.query = query
-        self.schedule = schedule
-        self.participation = participation
-        self.grid = grid
+        self.query, self.schedule = learner.query, learner.schedule
+        self.participation, self.grid = learner.participation, learner.grid
         self.evaluations = 0
         """How many contributions were computed so far."""
         self.above = 0
@@ -275,12 +291,14 @@ class OldPass:
         running = np.cumsum(sums, axis=0, out=sums)
         return answers - running, running[-1].copy() if len(running) else np.zeros(sums.shape[1])
 
-    def new_sum(self, step: int) -> Array:
-        """Return the new sum of a step along the stored path, as it is to be kept."""
-        if not self.grid.exact:
-            return self.edited.total(step, self.path_to(step))
-        change = self.edited.shift(step, self.path_to(step)).sum
-        return np.asarray(self.sums[step] + change)
+    def changed(self, step: int) -> tuple[Array, Array]:
+        """Return the new sum of a step along the stored path, as it is to be kept, and its `shift`."""
+        path, stored = self.path_to(step), self.sums[step]
+        if self.grid.exact:
+            new = np.asarray(stored + self.edited.shift(step, path).sum)
+        else:
+            new = self.edited.total(step, path)
+        return new, np.asarray(self.grid.met(new) - self.grid.met(stored))
 
     def shift(self, step: int, new: Array) -> Array:
         """Return by how much a step's sum changes, as it meets the noise."""

@@ -18,7 +18,7 @@ def noiseless(old: OldPass) -> Verdict:
     """
     verdict = Verdict()
     for step in old.touched:
-        new = old.new_sum(step)
+        new, _ = old.changed(step)
         if not np.array_equal(new, old.sums[step]):
             verdict.probabilities.append(0.0 if old.only_adds(step) else 1.0)
             return verdict.replay(step, NoNoise(), new)

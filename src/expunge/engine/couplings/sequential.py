@@ -62,8 +62,7 @@ def sequential(old: OldPass) -> Verdict:
     for row in sorted(seen_by):
         new = None
         if row in seen_by[row]:
-            new = old.new_sum(row)
-            shifts[row] = old.shift(row, new)
+            new, shifts[row] = old.changed(row)
         shift = sum((shifts[step] for step in seen_by[row]), np.zeros(noise.shape[1]))
         length, scale = math.sqrt(shift @ shift), old.sigma * scales.item(row)
         toss = KEPT

@@ -10,11 +10,10 @@ import numpy as np
 
 from expunge.base.columns import rows_in
 from expunge.base.errors import BadRecords, DuplicateId, UnknownId
-from expunge.base.intake import as_ids, check_distinct, check_number, match_columns
+from expunge.base.intake import Insert, Replace, as_ids, check_distinct, check_number, match_columns
 from expunge.base.types import AnyArray, Ints, Keys
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.lookup import Lookup
-from expunge.engine.requests import Insert, Replace
 from expunge.engine.schedules import Edit, Entering, Schedule
 
 

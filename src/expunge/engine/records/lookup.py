@@ -12,14 +12,13 @@ from typing import Any, Literal
 import numpy as np
 
 from expunge.base.errors import BadRecords, UnknownId
-from expunge.base.intake import as_ids, check_distinct, once
+from expunge.base.intake import Delete, as_ids, check_distinct, check_named, once
 from expunge.base.types import AnyArray, Batch, Ints, Keys, Mask
 from expunge.engine.contributions import UNDER_WAY, Located
 from expunge.engine.hashing import mix
 from expunge.engine.records.index import HashIndex
 from expunge.engine.records.places import Places
-from expunge.engine.requests import Delete
-from expunge.engine.schedules import SLOT_BITS, SLOT_MASK
+from expunge.engine.schedules import SLOT_BITS, SLOT_MASK, Edit
 
 MOST_NAMED = 5
 """How many unknown ids an error names."""
@@ -228,8 +227,9 @@ class Lookup:
         return Located(np.array([position >> 32]), np.array([position & 0xFFFFFFFF]))
 
     def _position(self, wanted: AnyArray) -> int:
+        ids = self.places.columns[self.width]
         for position in self.index.find(hash_one(wanted, self.hash_key)):
-            if self.places.columns[self.width].single(position >> 32, position & 0xFFFFFFFF)[0] == wanted[0]:
+            if ids.single(position >> 32, position & 0xFFFFFFFF)[0] == wanted[0]:
                 return position
         return -1
 
@@ -284,13 +284,47 @@ class Lookup:
             raise error(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
         return given
 
+    def _reindex(
+        self, edit: Edit, left: Batch, put: Batch, by_id: HashIndex | None, by_subject: HashIndex | None
+    ) -> None:
+        """Bring the indexes up to date: records that ``left``, and those that moved or came (``put``)."""
+        if edit.added and edit.removed:  # a replacement: everyone stays where they are
+            return
+        if edit.within_a_place and by_subject is None and by_id is not None:
+            base = edit.leave_places.item(0) << 32
+            slot = edit.leave_slots.item(0)
+            leaver = hash_one(left[self.width], self.hash_key)
+            mover = hash_one(put[self.width], self.hash_key) if put else None
+            by_id.remove_one(leaver, base | slot)
+            if mover is not None:
+                by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
+            return
+        at = (edit.put_places << SLOT_BITS) | edit.put_slots
+        moved = edit.put_sources < 0
+        came_from = -1 - edit.put_sources[moved]
+        was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
+        gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
+        for position, index in ((self.width, by_id), (self.width + 1, by_subject)):
+            if index is None:
+                continue
+            values = [gone[: edit.removed], was, at[moved], at[~moved]]
+            if position > self.width:  # subjects are indexed by place
+                values = [value >> SLOT_BITS for value in values]
+            if edit.removed:
+                index.remove(self.hashes_of(left[position][: edit.removed]), values[0])
+            if len(was):
+                index.move(self.hashes_of(put[position][moved]), values[1], values[2])
+            if edit.added:
+                index.add(self.hashes_of(put[position][~moved]), values[3])
+
     def leaving(self, request: Delete) -> Located:
         """Return where the records to delete lie."""
-        ids = self.ids_of(request.subjects, request.missing) if request.ids is None else request.ids
+        check_named(request)
+        wanted = self.ids_of(request.subjects, request.missing) if request.ids is None else as_ids("ids", request.ids)
         if request.missing == "error":
-            return self.locate_each(ids)
-        wanted = once(self.like("ids", as_ids("ids", ids), self.width))
-        positions = self.packed(wanted)
+            check_distinct(wanted, "name each record once")
+            return self._locate(wanted)
+        positions = self.packed(once(self.like("ids", wanted, self.width)))
         positions = positions[positions >= 0]
         return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
 

@@ -59,6 +59,7 @@ class MemoryRecords(Staging):
         self._index: HashIndex | None = None
         self._subject_index: HashIndex | None = None
         self._staging: StagedEdit | None = None
+        self.staged: Edit | None = None
         self.hash_key = fresh_hash_key()
         """What indexes hash ids with."""
 

@@ -55,9 +55,9 @@ class Places:
         length = self.lengths.item(place)
         return tuple([column.block(place, length) for column in self.columns])
 
-    def single(self, place: int, slot: int) -> Batch:
-        """Return a copy of one row, in all columns."""
-        return tuple([column.single(place, slot) for column in self.columns])
+    def rows(self, place: int, slots: list[int]) -> list[Batch]:
+        """Return copies of single rows of a place, each in all columns."""
+        return list(zip(*[column.rows(place, slots) for column in self.columns], strict=True))
 
     def gather(self, places: Ints, slots: Ints) -> Batch:
         """Return a copy of single rows, in all columns."""

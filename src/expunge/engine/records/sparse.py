@@ -78,6 +78,10 @@ class SparseColumn(Buffers):
         """Return a copy of one row."""
         return self.gather(np.array([place]), np.array([slot]))
 
+    def rows(self, place: int, slots: list[int]) -> list[Column]:
+        """Return copies of single rows of a place."""
+        return [self.single(place, slot) for slot in slots]
+
     def gather(self, places: Ints, slots: Ints) -> Column:
         """Return a copy of single rows."""
         counts = self.counts.gather(places, slots)

@@ -11,16 +11,15 @@ import numpy as np
 from expunge.base.columns import is_sparse, rows_in, stack
 from expunge.base.errors import BadContribution, BadRecords
 from expunge.base.grid import on_grid
+from expunge.base.intake import Delete, Insert, Replace, Request, check_named
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.contributions import AT_ONCE, UNDER_WAY, Participation, Query, Total, Totals
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.entering import insertion, replacement
-from expunge.engine.records.index import HashIndex
-from expunge.engine.records.lookup import Lookup, hash_one
+from expunge.engine.records.lookup import Lookup
 from expunge.engine.records.places import Places
 from expunge.engine.records.pools import aligned
-from expunge.engine.requests import Delete, Insert, Replace, Request, check_named
-from expunge.engine.schedules import SLOT_BITS, Edit, Schedule, joins, joins_each
+from expunge.engine.schedules import Edit, Schedule, joins, joins_each
 from expunge.engine.transcript import Path
 
 
@@ -110,17 +109,19 @@ class StagedEdit:
         self.count_after = count_after
         self.places = places
         self.edit = edit
-        self.places_before = len(places)
+        self.places_before = len(places.lengths)
         self.begun = self.done = False
         self.put_rows: Batch = ()
         self.kept: Sequence[Any] = ()
         """What is kept of each place, to do the edit again or undo it."""
         if edit.within_a_place:
             self.touched = edit.leave_places
-            place = self.touched.item(0)
-            self.leave_rows: Batch = places.single(place, edit.leave_slots.item(0))
-            if len(edit.put_slots):
-                self.put_rows = places.single(place, edit.moved_slots.item(0))
+            self.before = places.lengths[self.touched]
+            self.after = self.before - 1
+            place, slots = self.touched.item(0), [edit.leave_slots.item(0), *edit.moved_slots.tolist()]
+            self.leave_rows: Batch
+            self.leave_rows, *moved = places.rows(place, slots)
+            self.put_rows = moved[0] if moved else ()
             self.groups = {place: ((), self.leave_rows)}
         else:
             self.touched = np.unique(np.concatenate([edit.put_places, edit.leave_places, edit.drop_places]))
@@ -136,9 +137,7 @@ class StagedEdit:
             by_place.resize(max(len(by_place), self.touched.item(-1) + 1))
             by_place.make_room(edit.put_places, edit.put_slots, self.put_rows)
         self.before = self.after = by_place.lengths[self.touched]
-        if edit.within_a_place:
-            self.after = self.before - 1
-        elif inserting:
+        if inserting:
             beyond = edit.put_slots >= by_place.lengths[edit.put_places]
             self.after = self.before + _numbers(self.touched, edit.put_places[beyond])
         elif edit.removed:
@@ -219,6 +218,13 @@ class StagedEdit:
         )  # fmt: skip
         self.done = True
 
+    def fit_rooms(self) -> None:
+        """Give the places that were touched the room that is meant for what lies there now."""
+        try:
+            self.places.fit_rooms(self.touched)
+        except MemoryError:  # it takes room, for a while; then it is done after a later request
+            return
+
     def undo(self) -> None:
         """Put every byte back: the rows that left or moved are all that was overwritten."""
         edit, by_place = self.edit, self.places
@@ -255,19 +261,16 @@ def _numbers(places: Ints, at: Ints) -> Ints:
 class Staging(Lookup):
     """Records of which an edit can be held ready: sums are then as if it were done, until it is committed or undone."""
 
+    staged: Edit | None
+    """The edit that is under way, if any."""
     _staging: StagedEdit | None
+    """That edit with what is needed to undo it."""
     _ordered: bool
-
-    @property
-    def staged(self) -> Edit | None:
-        """The edit that is under way, if any."""
-        return None if self._staging is None else self._staging.edit
 
     def edit(self, schedule: Schedule, request: Request, randomness: Randomness) -> Edit:
         """Check a request and turn it into an edit."""
         match request:
             case Delete():
-                check_named(request)
                 return schedule.delete(self.places.lengths, *self.leaving(request))
             case Replace():
                 check_named(request)
@@ -341,10 +344,14 @@ class Staging(Lookup):
         """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""
         if self._staging is not None:
             raise BadRecords(UNDER_WAY)
+        places = self._places
+        assert places is not None  # or there would be no edit
         if edit.entering:
-            self.places.admit(edit.entering, self.count == 0)
-        self._staging = StagedEdit(self.places, edit, self.count + edit.added - edit.removed)
-        self._staging.make_room()
+            places.admit(edit.entering, self.count == 0)
+        staging = StagedEdit(places, edit, self.count + edit.added - edit.removed)
+        self._staging, self.staged = staging, edit
+        if not edit.within_a_place:
+            staging.make_room()
 
     def commit(self) -> None:
         """Make the staged edit final. Should this fail half-way (no memory), it can be called again."""
@@ -353,17 +360,17 @@ class Staging(Lookup):
             raise BadRecords("records: there is no change to commit.")
         edit = staging.edit
         staging.finish()
-        self._fit(staging.touched)
+        staging.fit_rooms()
         if self._ordered:
             self.places.resize(-(-staging.count_after // self.places.least))
         indexes = self._index, self._subject_index
         self._index = self._subject_index = None  # if something fails, they are built anew
-        self._reindex(staging, *indexes)
+        self._reindex(edit, staging.leave_rows, staging.put_rows, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self.width])
             self.template = tuple([column.empty() for column in self.places.columns])
         self.count = staging.count_after
-        self._staging = None
+        self._staging = self.staged = None
         self._index, self._subject_index = indexes
 
     def _number_on(self, ids: AnyArray) -> None:
@@ -376,45 +383,8 @@ class Staging(Lookup):
         """Forget the staged edit; every record is as before."""
         if self._staging is not None:
             self._staging.undo()
-            self._fit(self._staging.touched)
-            self._staging = None
-
-    def _fit(self, places: Ints) -> None:
-        try:
-            self.places.fit_rooms(places)
-        except MemoryError:  # it takes room, for a while; then it is done after a later request
-            return
-
-    def _reindex(self, staging: StagedEdit, by_id: HashIndex | None, by_subject: HashIndex | None) -> None:
-        """Bring the indexes up to date: records that left, moved, or came."""
-        edit = staging.edit
-        if edit.added and edit.removed:  # a replacement: everyone stays where they are
-            return
-        if edit.within_a_place and by_subject is None and by_id is not None:
-            base = edit.leave_places.item(0) << 32
-            slot = edit.leave_slots.item(0)
-            by_id.remove_one(hash_one(staging.leave_rows[self.width], self.hash_key), base | slot)
-            if staging.put_rows:
-                mover = hash_one(staging.put_rows[self.width], self.hash_key)
-                by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
-            return
-        at = (edit.put_places << SLOT_BITS) | edit.put_slots
-        moved = edit.put_sources < 0
-        came_from = -1 - edit.put_sources[moved]
-        was = (edit.moved_places[came_from] << SLOT_BITS) | edit.moved_slots[came_from]
-        gone = (edit.leave_places << SLOT_BITS) | edit.leave_slots
-        for position, index in ((self.width, by_id), (self.width + 1, by_subject)):
-            if index is None:
-                continue
-            values = [gone[: edit.removed], was, at[moved], at[~moved]]
-            if position > self.width:  # subjects are indexed by place
-                values = [value >> SLOT_BITS for value in values]
-            if edit.removed:
-                index.remove(self.hashes_of(staging.leave_rows[position][: edit.removed]), values[0])
-            if len(was):
-                index.move(self.hashes_of(staging.put_rows[position][moved]), values[1], values[2])
-            if edit.added:
-                index.add(self.hashes_of(staging.put_rows[position][~moved]), values[3])
+            self._staging.fit_rooms()
+            self._staging = self.staged = None
 
 
 def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:

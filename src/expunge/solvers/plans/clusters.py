@@ -224,6 +224,11 @@ class ClusterPlan(Sized):
         """Return the centres of a model, one a row, relative to the extent's."""
         return model.reshape(-1, len(self.extent.center))[: self.clusters]
 
+    @cached_property
+    def untroubled(self) -> range:
+        """With which numbers of records there is nothing to remark: enough for the clusters, too."""
+        return range(max(self.clusters, self.size_class[0]), self.largest + 1)
+
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request: also if too few records are left."""
         yield from super().remarks(before, now, deleted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from expunge.base.errors import SizeWarning
@@ -85,6 +86,11 @@ class Sized:
     def rank_of(self, model: Array) -> int | None:
         """Return how many directions of a model's coefficients are determined, where that may fall short."""
         return None
+
+    @cached_property
+    def untroubled(self) -> range:
+        """With which numbers of records there is nothing to remark, unless their rank changes."""
+        return range(max(1, self.size_class[0]), self.largest + 1)
 
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request; ``deleted`` is how many records it has deleted, if it was to delete."""
