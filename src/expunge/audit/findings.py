@@ -73,7 +73,7 @@ class Noise:
     """The noise that lies in the transcript, in units of its planned size.
 
     All is rounded to about what chance alone would change. Else a report that is kept would be a digest of the state of
-    its day, by which a guess of someone erased later could be confirmed.
+    its day, by which a guess of someone deleted later could be confirmed.
     """
 
     numbers: int

@@ -3,7 +3,7 @@
 Two ways: all ids, subjects and rows that the store holds are read and compared, and every byte of its files is
 searched. Small numbers and short names can only be looked for in the first way, since such bytes are everywhere.
 
-Whoever was erased must not come back by a report about it. So nothing here passes a name on: what was given is known by
+A report must not bring back those who were deleted. So nothing here passes a name on: what was given is known by
 its position.
 """
 
@@ -116,7 +116,7 @@ def _named(model: Any, name: Literal["ids", "subjects"], given: Any) -> Iterator
         return
     records = model._store.records
     if name == "subjects" and not records.has_subjects:
-        raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
+        raise BadRecords("subjects: this model was fitted without subjects; give ids.")
     position = records.width + (name == "subjects")
     kept = records.template[position].dtype.kind
     names = [_alike(one, kept) for one in as_ids(name, given).tolist()]

@@ -84,8 +84,8 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
         raise BadPlan("radius, low, high: give radius, or low and high, but not both.")
     if radius is None and (low is None or high is None):
         raise BadPlan(
-            "radius, low, high: declare where points can lie, from what is publicly known: radius= (around 0), or low= "
-            "and high=. Taken from the records, it would keep the outermost of them."
+            "radius, low, high: declare the region of the points from public knowledge: radius= (around 0), or low= "
+            "and high=. A region taken from the records would reveal the outermost of them."
         )
     if radius is not None:
         if isinstance(radius, bool) or not isinstance(radius, (int, float, np.integer, np.floating)):

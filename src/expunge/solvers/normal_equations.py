@@ -130,14 +130,14 @@ class Gram:
         if len(beyond):
             column = int(beyond[0])
             raise BadRecords(
-                f"features: column {column} holds {largest[column]:.6g} (or its negative), beyond "
+                f"features: column {column} has {largest[column]:.6g} (or its negative), beyond "
                 f"feature_bound={bounds[column]:g}. Declare a larger feature_bound for it, or scale it down."
             )
         highest = float(np.abs(batch[1]).max())
         if not highest <= target_bound:
             raise BadRecords(
-                f"targets: there is {highest:.6g} (or its negative), beyond target_bound={target_bound:g}. "
-                "Declare a larger target_bound, or scale targets down."
+                f"targets: one is {highest:.6g} (or its negative), beyond target_bound={target_bound:g}. Declare a "
+                "larger target_bound, or scale targets down."
             )
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:

@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str, float)):
         return value
     if isinstance(value, int):
-        return value if value < FOREVER else None  # for ever
+        return value if value < FOREVER else None  # forever
     if isinstance(value, tuple) and len(value) <= LONGEST_LIST:
         return [_plain(one) for one in value]
     return f"{len(value):,} numbers" if isinstance(value, tuple) else repr(value)

@@ -103,8 +103,9 @@ class Sized:
         exceeded = " and a deletion may replay more often than rho says" if records > self.horizon else ""
         return (
             f"there {are(records)} now {counted(records, 'record')}, and the plan is for {low:,} to {high:,}: noise "
-            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit, "
-            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) it is good for longer.",
+            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit of "
+            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) the new plan lasts "
+            "longer.",
             SizeWarning,
         )
 

@@ -57,7 +57,7 @@ def small_steps(plan: Plan, rng: np.random.Generator) -> SmallProblem:
         (name, plan.steps, steps // small.epochs),
         ("epochs", plan.epochs, small.epochs),
         ("records in a step", plan.batch, small.batch),
-        ("chance to join a round", plan.rate, small.rate),
+        ("probability to join a round", plan.rate, small.rate),
         ("step size", plan.step_size, small.step_size),
         ("radius of the domain", plan.radius, plan.radius if plan.domain == "everywhere" else small.radius),
         ("noise σ, in contributions of a record", plan.sigma / plan.bound, small.sigma / small.bound),
