@@ -36,15 +36,16 @@ FILES = (
 def demo(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
     people: Annotated[
-        Any, typer.Option(parser=whole, metavar="N", help="How many made-up people; at least 1,000.")
+        Any, typer.Option(parser=whole, metavar="N", help="How many synthetic people; at least 1,000.")
     ] = 500_000,
     json: Json = False,
 ) -> None:
-    """Show all of it, from a table to a report, in under two minutes.
+    """Show everything, from a table to a report, in under two minutes.
 
-    First the commands, one after the other, on a real table of 569 patients
-    (Wisconsin breast cancer, from scikit-learn); then 500,000 made-up people,
-    beside retraining; then the report that `expunge audit` writes. Offline.
+    First the commands, one by one, on a real table of 569 patients (Wisconsin
+    breast cancer, from scikit-learn). Then 500,000 synthetic people, compared
+    with retraining. Then the report that `expunge audit` writes. It works
+    offline.
     """
     with reporting(json) as report:
         if people < FEWEST:
@@ -62,7 +63,7 @@ def demo(
         report.data |= {"seconds": time.perf_counter() - began, "folder": str(folder)}
         report.say("")
         report.say(f"Open {folder / 'report.html'} in a browser, and look at {folder / 'demo.png'}.", "bold")
-        report.say(f"That took {duration(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
+        report.say(f"This took {duration(report.data['seconds'])}. Now try your own table: expunge schema data.csv")
 
 
 def _make_room(folder: Path) -> None:
@@ -71,7 +72,7 @@ def _make_room(folder: Path) -> None:
 
     mark = folder / ".expunge-demo"
     if folder.is_dir() and any(folder.iterdir()) and not mark.exists():
-        raise BadPlan(f"--folder: {folder} has files that are not the demo's; give an empty or a new one.")
+        raise BadPlan(f"--folder: {folder} has files that are not the demo's; give an empty or a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     mark.touch()
     for name in FILES:
@@ -101,14 +102,16 @@ def _prompt(report: Report, arguments: list[str]) -> None:
 
 def _patients(report: Report, folder: Path) -> None:
     """Run the commands on a real table."""
-    _title(report, "1. A real table, at the prompt")
+    _title(report, "1. A real table, at the command line")
     write_patients(folder)
     table, others, model = (f"{folder}/{name}" for name in ("patients.csv", "others.csv", "patients.expunge"))
     schema = f"{folder}/schema.toml"
-    report.say("A schema says what each column is. It is drafted, and then it is yours to confirm.")
+    report.say("A schema says what each column is. The command drafts it; you confirm it.")
     _prompt(report, ["schema", table, "--id", "patient", "--target", "diagnosis", "-o", schema])
     _prompt(report, ["fit", table, "--schema", schema, "--test", others, "-o", model])
-    report.say("Two patients ask to be erased. (So few records need no noise: every deletion replays, in no time.)")
+    report.say(
+        "Two patients ask for deletion. (So few records need no noise: every deletion replays, in milliseconds.)"
+    )
     _prompt(report, ["unlearn", model, "--id", "patient-0017", "--id", "patient-0042", "--outcome"])
     report.say("No byte of them is left:")
     _prompt(report, ["scan", model, "--id", "patient-0017"])
@@ -175,7 +178,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _people(report: Report, folder: Path, people: int) -> str:
-    """Erase people from a large model, in memory and in a file, beside retraining; return a head hash to note."""
+    """Delete people from a large model, in memory and in a file, beside retraining; return a head hash to note."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression as ScikitLearns
 
@@ -184,7 +187,7 @@ def _people(report: Report, folder: Path, people: int) -> str:
     from expunge.store import make_signing_key
     from expunge.tables.schema import EncodedTables, schema_toml
 
-    _title(report, f"2. {people:,} made-up people, from Python")
+    _title(report, f"2. {people:,} synthetic people, in Python")
     schema = people_schema()
     (folder / "people.toml").write_text(schema_toml(schema), encoding="utf-8")
     with progress_bars(False if report.as_json else None) as show:
@@ -250,14 +253,13 @@ def _people(report: Report, folder: Path, people: int) -> str:
         f"logistic regression, {schema.width} features, ρ = {RHO} (noise σ = {model.plan_.sigma:.2g})",
         {
             "learned in": f"{duration(fitted)} (scikit-learn: {duration(refit)})",
-            f"{len(single):,} erased one by one": f"{len(kept):,} kept the model as it was, {len(replayed)} replayed, "
+            f"{len(single):,} deleted one by one": f"{len(kept):,} kept the model as it was, {len(replayed)} replayed, "
             f"in {duration(replay)} each",
             "a deletion": f"{duration(usual)} if kept, {duration(mean)} on average, in memory",
             "the same in a file": f"{duration(float(np.median(synced)))}, synced to disk, with a signed receipt",
-            f"{len(many) - 1:,} erased at once": f"{duration(bulk)}, in the file",
+            f"{len(many) - 1:,} deleted at once": f"{duration(bulk)}, in the file",
             "retraining": f"{duration(fitted)} with Expunge, {duration(retrained)} with scikit-learn, each time",
-            "so a deletion is": f"{fitted / mean:,.0f} times as fast as the one, {retrained / mean:,.0f} times as the "
-            "other",
+            "so a deletion is": f"{fitted / mean:,.0f} and {retrained / mean:,.0f} times as fast",
             "accuracy on others": ", ".join(f"{percent(score)} {name}" for name, score in scores.items()),
             "verify": "every sum and iterate agrees, bit for bit" if checked.ok else "; ".join(checked.problems),
         },
@@ -267,11 +269,11 @@ def _people(report: Report, folder: Path, people: int) -> str:
 
 
 def _erase_singly(model: Any, names: AnyArray, show: Show) -> list[Any]:
-    """Erase people one by one; return how that went."""
+    """Delete people one by one; return how that went."""
     outcomes = []
     for number, name in enumerate(names, 1):
         outcomes.append(model.unlearn(name))
-        show("erasing", number, len(names))
+        show("deleting", number, len(names))
     return outcomes
 
 
