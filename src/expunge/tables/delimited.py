@@ -160,8 +160,8 @@ def _read_header(path: Path, file: IO[bytes], declared: bytes | None) -> _Header
     names = [name.strip() for name in record.fields]
     if all(map(_is_number, names)):
         raise BadRecords(
-            f"{path}: no header, only numbers in the first line; put a line of column names before it (or, if they are "
-            "names, a letter before each)."
+            f"{path}: no header, only numbers in the first line; add a line of column names before it (or, if they are "
+            "names, put a letter before each)."
         )
     check_names(path, names)
     return _Header(names, delimiter, text[record.end :], line + text.count(b"\n", 0, record.end))

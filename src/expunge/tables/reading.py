@@ -113,7 +113,7 @@ class Table:
     ) -> None:
         width, most = len(names) + len(nested), limits.MOST_COLUMNS
         if width > most:
-            raise BadRecords(f"{path}: {width:,} columns, and a table may have {most:,}; leave some out.")
+            raise BadRecords(f"{path}: {width:,} columns, but a table may have at most {most:,}; leave some out.")
         self.path = path
         self.encoding = encoding
         self.names = names
@@ -161,7 +161,8 @@ class Table:
         for name in lacking:
             if name in self.nested:
                 raise BadRecords(
-                    f"{self.path}: column {name!r} holds lists or objects; leave it out, or give each a column."
+                    f"{self.path}: column {name!r} has lists or objects; leave it out, or give each part its own "
+                    "column."
                 )
         if lacking:
             near = dict.fromkeys(like for name in lacking for like in _nearest(name, self.names))
@@ -190,7 +191,7 @@ def reading(
     try:
         yield
     except PermissionError as error:
-        raise BadRecords(f"{source}: may not be read (permission denied); ask for the right to read it.") from error
+        raise BadRecords(f"{source}: cannot be read (permission denied); ask for permission to read it.") from error
     except (arrow_error, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         reason = (str(error).splitlines() or [""])[0][:120]
         raise BadRecords(f"{source}: cannot be read ({reason}); {remedy}.") from error

@@ -38,8 +38,8 @@ def check_unpacked(path: Path) -> None:
             raise OSError("its footer is damaged") from error
     if always + largest > limit:
         raise BadRecords(
-            f"{path}: {always + largest:,} bytes must be unpacked together, and {limit:,} may be; write it in batches "
-            "of fewer rows, or as Parquet."
+            f"{path}: {always + largest:,} bytes must be unpacked together, but the limit is {limit:,}; write it in "
+            "batches of fewer rows, or as Parquet."
         )
 
 

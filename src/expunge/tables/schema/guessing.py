@@ -96,7 +96,7 @@ def _number_way(texts: Sequence[str], unit: str, ways: list[tuple[str, str]], si
         return None
     said = [f"decimal {_MARKS[decimal]}"] * (decimal == "," or doubt)
     said += [f"{_MARKS[thousands]} between thousands"] * bool(thousands) + [f"unit {unit}"] * bool(unit)
-    other = "; the sign could as well stand between thousands, or before decimals" * doubt
+    other = "; the sign could separate thousands or decimals" * doubt
     return Way(decimal, thousands, unit, said=f"guessed: {', '.join(said)}{other}; check")
 
 

@@ -74,7 +74,7 @@ class Work:
                 column = column.cast(pa.large_string())
             except pa.ArrowException:
                 raise BadRecords(
-                    f"{self.chunk.file}: column {name!r} holds {column.type}, which is not text; leave it out."
+                    f"{self.chunk.file}: column {name!r} has type {column.type}, which is not text; leave it out."
                 ) from None
         encoded = column.dictionary_encode()
         texts = [text.strip() for text in encoded.dictionary.to_pylist()] or [""]
@@ -237,5 +237,5 @@ def parse_keys(key: Key | None, given: list[str]) -> list[str] | list[int]:
     for text, number in zip(given, numbers, strict=True):
         if number is None:
             where = "ids" if key is None else f"column {key.name!r}"
-            raise BadRecords(f"{where}: {text[:40]!r} is not a 64-bit integer, as they all are.")
+            raise BadRecords(f"{where}: {text[:40]!r} is not a 64-bit integer, unlike all others.")
     return [number for number in numbers if number is not None]
