@@ -115,7 +115,7 @@ def test_what_cannot_forget_says_what_to_use():
     with pytest.raises(BadPlan, match=r"GridSearchCV: choosing hyper-parameters .* fix them in advance"):
         expunge.unlearn(GridSearchCV(logistic(), {"rho": [0.5, 1.0]}), [1])
     for wrong in (make_pipeline(scale(), ScikitLearns()), ScikitLearns(), "model", Pipeline([])):
-        with pytest.raises(BadPlan, match=r"which cannot forget.*a model of Expunge's"):
+        with pytest.raises(BadPlan, match=r"which cannot delete records.*a model of Expunge"):
             expunge.unlearn(wrong, [1])
     with pytest.raises(NotFittedError):
         expunge.unlearn(make_pipeline(scale(), logistic()), [1])

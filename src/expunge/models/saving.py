@@ -27,12 +27,12 @@ class Storable(Stored):
     """An estimator that can be saved into a file."""
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model, with its records and all that is kept beside them, into a new file.
+        """Write the model, its records and its transcript into a new file.
 
-        From then on use ``expunge.open(path)``: requests to it are durable. This model stays as it is, in memory, and
-        what is asked of it does not reach the file. Beside the file lies a key, in a file of its own, with which
-        receipts name people; keep it, and keep it apart from exported receipts. A model that was trained with a
-        ``random_state`` is refused: from that number, which can be found by trying, the noise could be computed.
+        From then on use ``expunge.open(path)``: requests to it are durable. This model stays in memory, and later
+        requests to it do not reach the file. Beside the file is a separate key file, for the digests that name people
+        in receipts; keep it, and keep it apart from exported receipts. A model that was trained with a ``random_state``
+        is refused: from that number, which can be found by trying, the noise could be computed.
         """
         self._need_fit()
         self._refuse_seed()
@@ -63,7 +63,9 @@ class Storable(Stored):
         attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}
         for name, value in {**parameters, **attributes}.items():
             if (strange := KNOWN.strange(value)) is not None:
-                raise BadPlan(f"{name}: a file cannot hold a {strange}; take it off the model, or keep it elsewhere.")
+                raise BadPlan(
+                    f"{name}: a file cannot hold a {strange}; remove it from the model, or keep it elsewhere."
+                )
         return Description(known.__name__, parameters, attributes, self.plan_)
 
 
@@ -87,7 +89,7 @@ def unpacked(content: bytes) -> SparseRandomProjection:
         matrix = csr(arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"], int(text))
         matrix.check_format(full_check=True)
     except UNREADABLE as error:
-        raise CorruptStore(f"arrays, row {PROJECTION} is no projection ({error}); restore a backup.") from error
+        raise CorruptStore(f"arrays, row {PROJECTION} is not a projection ({error}); restore a backup.") from error
     projection = SparseRandomProjection(matrix.shape[0], dense_output=True)
     projection.components_ = matrix
     projection.n_components_ = matrix.shape[0]
