@@ -84,7 +84,7 @@ def foreign(path):
 
 
 NO_STORES = {
-    "missing": (lambda path: None, r"there is no such file; write one with model\.save"),
+    "missing": (lambda path: None, r"no such file; write one with model\.save"),
     "folder": (lambda path: path.mkdir(), "this is a folder"),
     "empty": (lambda path: path.touch(), "this is not a store"),
     "text": (lambda path: path.write_text("hello " * 100), "not a store"),
@@ -131,9 +131,7 @@ def fitted():
 def test_nothing_is_written_over(tmp_path, make):
     path = tmp_path / "model"
     make(path)
-    with pytest.raises(
-        StoreError, match=r"model: (is already there; give another path|this is a folder; give the path)"
-    ):
+    with pytest.raises(StoreError, match=r"model: (exists already; give another path|this is a folder; give the path)"):
         fitted().save(path)
     assert path.is_dir() or path.read_text() == "precious"
     assert leftovers(tmp_path) == set()
@@ -541,7 +539,7 @@ def test_a_full_disk_when_a_request_is_recorded(path):
         before = logical(model)
         limit_pages(model)
         request = model.prepare_request(many())
-        with pytest.raises(FullStore, match="no room on the disk; make some and call again") as caught:
+        with pytest.raises(FullStore, match="the disk is full; free some space and call again") as caught:
             model.serve_request(request)
         assert caught.value.refused
         assert not model.has_begun(request)
@@ -654,7 +652,7 @@ def test_a_key_that_is_missing_or_wrong_is_named(path, content):
 
 def test_a_key_that_others_can_read_is_refused(path):
     beside(path, "-key").chmod(0o644)
-    with pytest.raises(StoreError, match="model-key: others can read this key"):
+    with pytest.raises(StoreError, match="model-key: other users can read or change this key"):
         expunge.open(path)
 
 
@@ -673,5 +671,5 @@ def test_a_projection_that_is_none_is_refused(changes):
     sound = {"data": np.ones(2), "indices": np.array([0, 2]), "indptr": np.array([0, 1, 1, 2])}
     assert unpacked(pack("4", sound)).components_.shape == (3, 4)
     arrays = {name: array for name, array in {**sound, **changes}.items() if array is not None}
-    with pytest.raises(CorruptStore, match="arrays, row 1 is no projection"):
+    with pytest.raises(CorruptStore, match="arrays, row 1 is not a projection"):
         unpacked(pack("4", arrays))

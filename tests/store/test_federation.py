@@ -408,7 +408,7 @@ def test_a_request_that_could_not_be_recorded_leaves_no_coins(path, monkeypatch)
 
 
 def full(*_):
-    raise FullStore("federation: there is no room on the disk; make some and call again.")
+    raise FullStore("federation: the disk is full; free some space and call again.")
 
 
 # --- receipts -------------------------------------------------------------------------------------------
@@ -709,7 +709,7 @@ def test_a_seal_that_is_missing_broken_foreign_or_open_to_others_is_refused(unde
         federated.open(under_way)
     kept.rename(seal)
     seal.chmod(0o644)
-    with pytest.raises(StoreError, match="others can read this key"):
+    with pytest.raises(StoreError, match="other users can read or change this key"):
         federated.open(under_way)
     seal.chmod(0o600)
     with federated.open(under_way) as federation:
@@ -1218,5 +1218,5 @@ def test_who_has_left_already_is_named_with_the_day(path):
         day = federation.was_forgotten(BOB)
         with pytest.raises(UnknownId, match=f"'{BOB}' left on {day}"):
             federation.forget(BOB)
-        with pytest.raises(UnknownId, match=r"does not take part; it may have left already\.$"):
+        with pytest.raises(UnknownId, match=r"is not a member; it may have left already\.$"):
             federation.forget(EVE)

@@ -317,7 +317,7 @@ def test_a_store_is_not_scanned_for_what_another_has(path):
 def test_the_key_of_another_store_is_refused(path, tmp_path):
     expunge.LogisticRegression().fit(X, Y).save(tmp_path / "other")
     beside(path, "-key").write_bytes((tmp_path / "other-key").read_bytes())
-    with pytest.raises(StoreError, match=r"model-key: this is the key of another store; put the right one back"):
+    with pytest.raises(StoreError, match=r"model-key: this is the key of another store; copy the right one"):
         expunge.open(path)
     with expunge.open(path, read_only=True) as model:  # from here it can be saved anew
         assert model.n_records_ == N

@@ -43,8 +43,8 @@ def hold(path: Path) -> Inode:
     inode = inode_of(path)
     if inode in _inherited:
         raise StoreError(
-            f"{path}: this process was forked while its parent had the file open, and has no locks on it that work. "
-            "Open it in the parent after the fork only, or start processes by 'spawn'."
+            f"{path}: this process was forked while its parent had the file open, so its locks do not work. Open it in "
+            "the parent only after the fork, or start processes by 'spawn'."
         )
     with _lock:
         _open[inode] += 1

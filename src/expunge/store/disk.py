@@ -84,6 +84,6 @@ def warn_if_remote(path: Path) -> None:
     if kind in REMOTE:
         warn_caller(
             f"{path}: this is on a network file system ({kind}), where locks may not hold and a sync may not reach the "
-            "disk. Keep the store on a disk of this machine.",
+            "disk. Keep the store on a local disk.",
             StoreWarning,
         )

@@ -100,12 +100,17 @@ class StoreFile:
             status = os.stat(path)  # to open the file and close it would drop the locks of other connections
         except (FileNotFoundError, NotADirectoryError):
             left, new = beside(path, "-spool"), beside(path, "-new")
-            more = f" An ingest was interrupted and left {left}: do it again, or remove that." if left.exists() else ""
+            more = (
+                (f" An ingest was interrupted and left {left}: repeat it, or remove that folder.")
+                if left.exists()
+                else ""
+            )
             if new.exists():
                 more += (
-                    f" Writing it was interrupted and left {new}, with all records in it: do it again, or remove that."
+                    f" Writing it was interrupted and left {new}, with all records in it: repeat it, or remove that "
+                    "file."
                 )
-            raise NotAStore(f"{path}: there is no such file; write one with model.save(path).{more}") from None
+            raise NotAStore(f"{path}: no such file; write one with model.save(path).{more}") from None
         except PermissionError as error:
             raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
         if stat.S_ISDIR(status.st_mode):
@@ -272,7 +277,7 @@ class StoreFile:
         size, least = len(content), least_local(self.page)
         if size > self.longest:
             raise StoreError(
-                f"{self.path}: {table}, row {number} would have {size:,} bytes, of which SQLite takes "
+                f"{self.path}: {table}, row {number} would have {size:,} bytes, but SQLite takes at most "
                 f"{self.longest:,}; do it in smaller portions."
             )
         blob = bytearray(blob_size(self.page, size))

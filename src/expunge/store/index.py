@@ -39,7 +39,7 @@ class StoredIndex:
 
     @classmethod
     def store(cls, file: StoreFile, table: Table, hashed: Keys, values: Ints) -> StoredIndex:
-        """Write an index anew."""
+        """Write an index again."""
         index = cls(file, table, buckets_for(len(hashed), file.page))
         file.drop(table, 0)
         for bucket, entries in index._sorted(hashed, values):

@@ -247,6 +247,6 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 def store_lengths(file: StoreFile, lengths: AnyArray) -> None:
-    """Write how many records each place has, anew."""
+    """Write how many records each place has, again."""
     file.drop("places", 0)
     StoredNumbers(file, "places").resize(lengths.astype(np.int64), 0)

@@ -41,7 +41,7 @@ class StoredRows:
 
     @classmethod
     def store(cls, file: StoreFile, table: Table, array: Array) -> StoredRows:
-        """Write a table anew."""
+        """Write a table again."""
         rows = cls(file, table, array.shape[1])
         rows._rows = ArrayRows(array)
         file.drop(table, 0)

@@ -51,8 +51,8 @@ def check_neighbours(path: Path) -> None:
     journal = path.with_name(f"{path.name}-journal")
     if os.path.lexists(journal):
         raise StoreError(
-            f"{journal}: this is a journal of SQLite's, which no store has. It may have been put there to make SQLite "
-            "remove other files. Nothing was opened: remove it if you trust the store, and ask where it came from."
+            f"{journal}: this is a journal of SQLite, which no store has. It may have been put there to make SQLite "
+            "remove other files. Nothing was opened: remove it if you trust the store, and find out where it came from."
         )
     for ending in ("-wal", "-shm"):
         file = path.with_name(f"{path.name}{ending}")
@@ -61,15 +61,15 @@ def check_neighbours(path: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise StoreError(f"{file}: this is no file of the store's own, but a link or a device; remove it.")
+            raise StoreError(f"{file}: this is not a file of the store, but a link or a device; remove it.")
 
 
 def check_links(path: Path, links: int) -> None:
     """Raise if a file has several names: by each it would have another log and another lock."""
     if links > 1:
         raise StoreError(
-            f"{path}: this file has {links} names (hard links). By each it would have a log and a lock of its own, and "
-            "be destroyed. Remove the other names; to have a copy, make a backup."
+            f"{path}: this file has {links} names (hard links). Each name would have a separate log and lock, and the "
+            "store would be destroyed. Remove the other names; to have a copy, make a backup."
         )
 
 
@@ -83,8 +83,8 @@ def check_one_log(path: Path, wait: float) -> None:
     while missing := _missing_log(path):
         if time.monotonic() >= late:
             raise StoreError(
-                f"{missing}: was removed while another process has the store open, and belongs to it. Close the store "
-                "in all processes, and open it again."
+                f"{missing}: was removed while another process has the store open, which needs it. Close the store in "
+                "all processes, and open it again."
             )
         time.sleep(_PAUSE)
 
