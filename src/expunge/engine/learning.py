@@ -90,7 +90,7 @@ def check_capacity(learner: Learner, count: int) -> None:
         if count > exact_to:
             raise BadPlan(
                 f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
-                "replan(), or expected_records at its first fit; a query of your own: fewer bits a number), or, for a "
+                "replan(), or expected_records at its first fit; your own query: fewer bits per number), or, for a "
                 "replacement, make several requests."
             )
     elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
@@ -100,8 +100,8 @@ def check_capacity(learner: Learner, count: int) -> None:
         )
     if learner.sigma > 0.0 and learner.largest(count) >= learner.capacity:
         raise BadPlan(
-            f"{count} records with bound {learner.query.bound:g}: their sums are too large beside noise of "
-            f"{learner.sigma:g} to be added without error. Take a smaller rho, or rho=1, which means no noise."
+            f"{count} records with bound {learner.query.bound:g}: their sums are too large compared with noise of "
+            f"{learner.sigma:g} to be added without error. Use a smaller rho, or rho=1, which means no noise."
         )
     steps = learner.schedule.steps(count)
     if learner.sigma > 0.0 and not learner.holds_noise(steps):
@@ -117,8 +117,8 @@ def check_reach(learner: Learner, staged: Staged) -> None:
     largest = max(float(np.abs(table).max(initial=0.0)) for table in (staged.sums, staged.answers))
     if largest >= 2.0 * learner.capacity:
         raise BadContribution(
-            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large beside the "
-            "noise. Declare a larger bound, and take the noise that goes with it."
+            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large compared with "
+            "the noise. Declare a larger bound, and use the noise that it needs."
         )
 
 
@@ -126,6 +126,6 @@ def _warn_above_bound(learner: Learner, sums: Sums) -> None:
     if learner.participation.clip and sums.above:
         warn_caller(
             f"{sums.above:,} contributions are above query.bound={learner.query.bound:g}. The adaptive coupling needs "
-            "the bound, so they count with that length. Declare a larger bound to let them count as they are.",
+            "the bound, so they are scaled down to it. Declare a larger bound to let them count fully.",
             ClippedWarning,
         )

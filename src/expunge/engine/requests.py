@@ -1,4 +1,4 @@
-"""What can be asked of the records: delete some, insert some, replace some."""
+"""Requests: to delete, insert or replace records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Naming:
 
 @dataclass(frozen=True, eq=False)
 class Delete(_Naming):
-    """Take records out, by id or by subject.
+    """Delete records, by id or by subject.
 
     With ``missing="ignore"`` those that are not found (they may have been deleted already) are skipped, and one
     named twice is deleted once. ``at`` is when it was asked for, by any clock; see `expunge.engine.streams.apply`.

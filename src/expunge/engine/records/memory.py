@@ -66,7 +66,7 @@ class MemoryRecords(Lookup):
         """What indexes hash ids with."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: no column of strings is wider than what is there, and indexes are built anew."""
+        """Return what is pickled: no column of strings is wider than what is there, and indexes are built again."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         return {**kept, "template": tuple([narrowest(column) for column in self.template])}
 
@@ -253,7 +253,7 @@ class MemoryRecords(Lookup):
         if self._ordered:
             self.places.resize(-(-staging.count_after // self.places.least))
         indexes = self._index, self._subject_index
-        self._index = self._subject_index = None  # if something fails, they are built anew
+        self._index = self._subject_index = None  # if something fails, they are built again
         self._reindex(staging, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self.width])
