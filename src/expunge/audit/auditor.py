@@ -44,7 +44,7 @@ from expunge.store.surroundings import beside
 RUNS = 1500
 """How often a deletion is rehearsed."""
 SEED_BITS = 48
-"""A fresh seed has so many: none comes twice, and every reader of JSON can hold it."""
+"""The size of a fresh seed: enough that none comes twice, and small enough for every JSON reader."""
 
 
 def audit(
@@ -152,7 +152,7 @@ def _unreadable(error: Exception, path: Path) -> Check:
 
 
 def _look_at(model: Any, path: Path, head: dict[str, Any], public_key: Any, noted: Any, show: Show) -> Audit:
-    """Check what lies in the files."""
+    """Check the contents of the files."""
     show("verifying", 0, None)
     owner = model._store
     state_check, found = check_state(model, path)

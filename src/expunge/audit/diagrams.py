@@ -142,7 +142,7 @@ def _steps(axes: Any, drawing: Drawing) -> None:
 
 
 def _homes(schedule: str, names: list[str]) -> list[int]:
-    """Return in which of the steps drawn each record lies (not in the one that stands for many)."""
+    """Return the drawn step of each record (not the one drawn in place of many)."""
     there = [step for step, name in enumerate(names) if name != "…"]
     cut = [there[j * len(there) // PEOPLE] for j in range(PEOPLE)]
     if schedule == "arrival":

@@ -76,7 +76,7 @@ def _records(count: int) -> str:
 
 
 def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | None]:
-    """Compare the noise that lies in the transcript with the noise that was planned."""
+    """Compare the noise in the transcript with the planned noise."""
     shows = (
         "The noise in the transcript looks untouched: independent, normal, of the planned size. Deletions leave no "
         "trace because of this noise."

@@ -44,7 +44,7 @@ class _Wanted:
     waiting: bool
     """Whether a request that is not finished has it."""
     patterns: tuple[Any, ...]
-    """In which forms its bytes may lie in the files; those that can be searched for."""
+    """The forms that its bytes may have in the files; those that can be searched for."""
     days: tuple[str, ...] | None = None
     """The days of the receipts that name it, if that can be known."""
     found: list[Hit] = field(default_factory=list)
@@ -229,7 +229,7 @@ def _waiting_rows(model: Any) -> set[bytes]:
 
 
 def _numbers(kept: Any, position: int) -> AnyArray:
-    """Return the numbers that lie in a file for a row: of a sparse one, those that are not 0."""
+    """Return the numbers that a file has for a row: for a sparse row, those that are not 0."""
     return kept[position : position + 1].data if is_sparse(kept) else kept[position]
 
 
@@ -251,7 +251,7 @@ def _blocks(model: Any, show: Show) -> Iterator[Any]:
 
 
 def _contents(block: Any) -> Iterator[bytes]:
-    """Return the bytes of each row: of a sparse one, of where its numbers stand, too."""
+    """Return the bytes of each row; for a sparse row, with the positions of its numbers."""
     if not is_sparse(block):
         for row in np.asarray(block, dtype=np.float64) + 0.0:  # -0.0 is 0.0
             yield row.tobytes()
@@ -275,7 +275,7 @@ def _belongs(model: Any, one: _Wanted, known: set[bytes]) -> bool:
 
 
 def _known(model: Any, rows: list[_Wanted], show: Show) -> set[bytes]:
-    """Return what is found of rows, whole or half, and also stands in a line in records that are there."""
+    """Return those findings of rows, whole or half, that are also contiguous in current records."""
     whole = [one for one in rows if any(hit.half is None for hit in one.found)]
     unknown = {form for one in whole for pattern in one.patterns for form in forms_of(0, pattern)}
     unknown |= {hit.half for one in rows for hit in one.found if hit.half is not None}

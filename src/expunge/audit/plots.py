@@ -95,7 +95,7 @@ def _months(first: date, last: date) -> list[date]:
 
 
 def divmod_month(year: int, months: int) -> tuple[int, int]:
-    """Return the year and the month, so many months after the beginning of a year.
+    """Return the year and the month that are this many months after the beginning of a year.
 
     >>> divmod_month(2026, 12)
     (2027, 1)

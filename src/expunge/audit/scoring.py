@@ -73,7 +73,7 @@ def _of_clusters(model: Any, X: Any) -> Score:
 
 
 def few_digits(value: float) -> float:
-    """Return a score with four digits: a report is kept, and all of them would tell the state of its day.
+    """Return a score with four digits: a report is stored, and more digits would reveal the state of its day.
 
     >>> few_digits(0.84736912), few_digits(12345.6)
     (0.8474, 12350.0)
@@ -82,7 +82,7 @@ def few_digits(value: float) -> float:
 
 
 def check_score(score: Score | None) -> Check:
-    """Say how good the model is; there is no right or wrong."""
+    """Report the score of the model; it is not judged."""
     finding = "No test records were given."
     if score is not None:
         what = ", ".join(f"{name} {_shown(name, value)}" for name, value in score.values)

@@ -26,7 +26,7 @@ class Grouped(TyperGroup):
                 formatter.write_dl([(one.name, one.get_short_help_str(66)) for one in found if one is not None])
 
     def main(self, *args: Any, **how: Any) -> Any:
-        """Run a command, and exit; wrong usage is told as other errors are."""
+        """Run a command, and exit; wrong usage is reported like other errors."""
         if not how.get("standalone_mode", True):
             return super().main(*args, **how)
         try:

@@ -178,7 +178,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _people(report: Report, folder: Path, people: int) -> str:
-    """Delete people from a large model, in memory and in a file, beside retraining; return a head hash to note."""
+    """Delete people from a large model, in memory and in a file, and retrain; return a head hash to note."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression as ScikitLearns
 
@@ -280,7 +280,7 @@ def _erase_singly(model: Any, names: AnyArray, show: Show) -> list[Any]:
 def _draw(
     path: Path, people: int, kept: list[float], replayed: list[float], anew: dict[str, float], scores: dict[str, float]
 ) -> None:
-    """Draw how long deletions took beside retraining, and how good the models are."""
+    """Draw how long deletions and retraining took, and how accurate the models are."""
     import numpy as np
     from matplotlib.figure import Figure
 

@@ -82,7 +82,7 @@ def _called(file: Path) -> str:
 def _on_lines(
     name: str, file: Path, encoding: str | None, models: Sequence[Path]
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Give what stands on each line of a text, and which line it is."""
+    """Yield the content of each line of a text, and its line number."""
     if str(file) != "-" and _is_table(file):
         yield from _in_column(name, file, None, encoding, models)
         return
@@ -122,7 +122,7 @@ def _checked(encoding: str | None) -> str | None:
 
 
 def _declared(models: Sequence[Path]) -> str:
-    """Return the first encoding beside UTF-8 that is declared in the schemas of models, if there is one."""
+    """Return the first encoding other than UTF-8 that is declared in the schemas of models, if there is one."""
     from expunge.tables.texts import is_utf8
 
     for path in models:
@@ -171,7 +171,7 @@ def _said(names: list[str]) -> str:
 def _in_column(
     name: str, file: Path, column: str | None, encoding: str | None, models: Sequence[Path]
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Give the values of a table's column, and where each stands; without a name, of its only one."""
+    """Yield the values of a table's column, and where each is; without a name, of its only column."""
     from expunge.tables.files import guess_encoding, open_table
     from expunge.tables.reading import Broken, place_word
 

@@ -73,10 +73,10 @@ SubjectsFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line; - is standard input.")
 ]
 _START = 65_536
-"""How many bytes of a file are looked at before it is overwritten."""
+"""How many bytes of a file are read before it is overwritten."""
 _DATABASE = b"SQLite format 3\0"
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|\A[0-9a-f]{64}\s*\Z")
-"""A private key in PEM, or one that lies beside a model."""
+"""A private key in PEM, or the key beside a model."""
 
 
 def whole(text: str) -> int:
@@ -150,7 +150,7 @@ def _files(paths: Iterable[Path | str | None]) -> Iterator[Path]:
 
 
 def _precious(path: Path) -> str | None:
-    """Say what must not be overwritten is there, or belongs there; None if there is no such thing."""
+    """Say what is at this path, or belongs there, that must not be overwritten; None if there is nothing."""
     from expunge.store.surroundings import ENDINGS
 
     for one in (path, Path(os.path.realpath(path))):

@@ -215,7 +215,7 @@ def reporting(as_json: bool) -> Iterator[Report]:
 
 
 def _said(error: Exception) -> str:
-    """Return what to say of an error; one of the system's says where, and what to look at."""
+    """Return the message of an error; for a system error also where it happened and what to check."""
     if isinstance(error, errors.ExpungeError) or not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = "" if error.filename is None else f"{error.filename}: "

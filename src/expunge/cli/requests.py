@@ -191,7 +191,7 @@ def replan(
 
 
 def _check_there(model: Any, block: Any, several: bool) -> None:
-    """Raise if a record that is corrected is not in the model, and say where it stands."""
+    """Raise if a record to correct is not in the model, and say where it is in the table."""
     with model._owner.lock:
         there = model._records.has(block.ids)
     missing = [place for place, found in enumerate(there) if not found]
@@ -237,7 +237,7 @@ def _encoded(
 
 
 def _erased_before(report: Report, model: Any, block: Any, several: bool) -> list[int]:
-    """Return the lines (of several tables, the numbers) of records that are of somebody who was deleted."""
+    """Return the lines (for several tables, the numbers) of records of somebody who was deleted before."""
     import numpy as np
 
     names = {role: getattr(block, role) for role in ("ids", "subjects") if getattr(block, role) is not None}
@@ -250,7 +250,7 @@ def _erased_before(report: Report, model: Any, block: Any, several: bool) -> lis
 
 
 def _note_erased(report: Report, places: list[int], several: bool) -> None:
-    """Say which of the records that have come are of somebody who was deleted."""
+    """Say which of the inserted records are of somebody who was deleted before."""
     if places:
         shown = ", ".join(map(str, places[:SHOWN])) + (f" and {len(places) - SHOWN:,} more" * (len(places) > SHOWN))
         where = "counting the records read, number" if several else "see line" + "s" * (len(places) > 1)
@@ -268,7 +268,7 @@ def _stop(report: Report) -> NoReturn:
 
 
 def _erased(report: Report, target: Target, prepared: Any, show_outcome: bool, sign_with: Any) -> bool:
-    """Serve a request to delete; an error names nobody, since whoever stands in a file may be a whole row of it."""
+    """Serve a request to delete; an error names nobody, since a line of a file may be a whole record."""
     try:
         return _served(report, target.model, target.path, prepared, show_outcome, sign_with)
     except UnknownId:

@@ -207,7 +207,7 @@ class LogisticRegression(LinearClassifier):
         return Logistic() if classes == 2 else Multinomial(classes)
 
     def _largest_scores(self, features: int) -> float:
-        """Return more for many features: with them more records can be told apart, and the loss rewards it."""
+        """Return more for many features: they distinguish more records, and the loss rewards it."""
         grown = max(1.0, (features / 64) ** 0.25) if self.solver == "dual_averaging" else 1.0
         return super()._largest_scores(features) * grown
 

@@ -38,7 +38,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         raise NotImplementedError
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        """Fix, before the first fit, all that does not depend on what records say; ``y`` tells the classes, at most."""
+        """Fix, before the first fit, what does not depend on the contents of records; ``y`` gives at most the classes."""
         self.plan_ = self._make_plan(records, features, self.expected_records)
 
     def _draw(self, rng: np.random.Generator) -> None:
@@ -163,7 +163,7 @@ def refuse_masked(X: Any, y: Any = None) -> None:
 
 
 def refuse_nan(name: str, rows: Any) -> None:
-    """Name the first row of an array with NaN or infinity; what is not an array is looked at later."""
+    """Name the first row of an array with NaN or infinity; anything but an array is checked later."""
     if type(rows) is np.ndarray and rows.dtype.kind == "f" and not np.isfinite(rows).all():
         row = int(np.argwhere(~np.isfinite(rows))[0][0])
         raise BadRecords(f"{name}: row {row} has NaN or infinity; fill it in, or leave out the record.")

@@ -102,7 +102,7 @@ def ingest(
 
 
 def _check_model(model: Any) -> None:
-    """Raise if a model is none, or has a seed."""
+    """Raise if this is not a model, or has a seed."""
     if not isinstance(model, ForgettingModel):
         raise BadPlan(f"model: expected a model of Expunge, got {type(model).__name__}.")
     if model.random_state is not None:

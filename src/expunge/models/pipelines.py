@@ -60,7 +60,7 @@ Reason = tuple[str, str]
 
 
 def _in_last(path: str, model: Any) -> Iterator[Leak]:
-    """Yield the leaks in a last step: in the model, and in what stands around and before it."""
+    """Yield the leaks in a last step: in the model, and in what is around and before it."""
     if _is_absent(model) or _is(model, "FrozenEstimator"):
         return
     if isinstance(model, Pipeline):
@@ -93,7 +93,7 @@ def _in_model(path: str, model: Any) -> Iterator[Leak]:
 
 
 def _in_step(path: str, step: Any) -> Iterator[Leak]:
-    """Yield the leaks in a step whose output goes on to others."""
+    """Yield the leaks in a step whose output goes to others."""
     if _is_absent(step):
         return
     if isinstance(step, Pipeline):

@@ -107,7 +107,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         self._report_narrow(y)
 
     def _report_narrow(self, y: AnyArray | None) -> None:
-        """Warn, and keep nothing of it, if most targets lie close together: the model starts far from all of them."""
+        """Warn, and store nothing, if most targets are close together: the model starts far from all of them."""
         low, high = self.target_range_
         if y is None or len(y) < ENOUGH or y.dtype.kind not in "biuf":  # none, where only a plan is wanted
             return

@@ -110,7 +110,7 @@ def _replace(
 
 
 def _model_of(pipe: Any) -> ForgettingModel:
-    """Return the model that a pipeline ends in; raise if there is none, or if what stands before it would remember."""
+    """Return the model that a pipeline ends in; raise if there is none, or if an earlier step would keep records."""
     last = pipe
     while isinstance(last, Pipeline) and last.steps:
         last = last.steps[-1][1]

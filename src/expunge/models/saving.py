@@ -20,7 +20,7 @@ SEED_TELLS = (
 )
 """Why nothing in a file may come from a ``random_state``."""
 NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "plan_", "_metadata_request")
-"""Attributes that lie elsewhere in a file, or in none: what a pipeline passes on to `fit` is no part of a model."""
+"""Attributes that are elsewhere in a file, or not in it: what a pipeline passes to `fit` is not part of a model."""
 
 
 class Storable(Stored):

@@ -33,7 +33,7 @@ MOST_FEATURES = 2**20
 MOST_CLASSES = 2**12
 MOST_STEPS = 2**20
 FILE_SHARE, FILE_ROW = 1.04, 32
-"""In a file a record takes so many times its bytes, and so many more bytes, to be found by its id."""
+"""The size of a record in a file: a factor on its bytes, and additional bytes for the index of ids."""
 
 
 def forecast(
@@ -166,7 +166,7 @@ def _found(kind: Kind, silent: ModelPlan, automatic: ModelPlan, measured: Calibr
 
 
 def _typical(plan: ModelPlan, worst: float, measured: Calibration) -> Expected:
-    """Return how many deletions replay, and how much, if contributions are as those that were looked at.
+    """Return how many deletions replay, and how much, if contributions are like those that were measured.
 
     Each moves the noise by a share of what the least favourable does; the probability follows from the distance.
     """
@@ -185,14 +185,14 @@ def _repeats(plan: ModelPlan, kind: Kind) -> float:
 
 
 def _times(costs: Costs, typical: Expected) -> Times:
-    """Return what deletions take, if so many replay."""
+    """Return what deletions cost if this share replays."""
     probability, fraction = typical
     share = fraction / probability if probability else 0.0
     return Times(costs.fit, costs.kept, costs.kept + share * costs.replay, costs.kept + fraction * costs.replay)
 
 
 PLACE_BYTES = 56
-"""How much a place takes up in each column, beside its records: half a boundary, and where it lies."""
+"""How much a place takes in each column, in addition to its records: half a boundary, and its position."""
 
 
 def _memory_bytes(plan: ModelPlan, features: int, records: int) -> int:
