@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 ACTION = "expunge"
 """The server asks by a message of type ``query.expunge``."""
 RECORD, NAME = "expunge", "client"
-"""Where the name stands in the answer."""
+"""The key of the name in the answer."""
 
 
 def name_from_node(context: Context) -> str:

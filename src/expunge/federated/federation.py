@@ -1,4 +1,4 @@
-"""Federated averaging from which clients leave exactly, whoever carries the messages.
+"""Federated averaging from which clients leave exactly, with any transport for the messages.
 
 A federation is a pass through rounds. For each it says who must be asked for what (`Federation.tasks`), takes the
 answers (`Federation.receive`), and makes the round when all are there (`Federation.advance`). A client can leave at any
@@ -43,7 +43,7 @@ class Task(NamedTuple):
     step: int
     model: Array
     path: object
-    """Which path the model lies on; an answer that comes when it has been cut off is not taken."""
+    """The path of the model; an answer that comes after it was cut off is ignored."""
     slot: int
     """Which of its stays the client is asked for: one that has left and come back is another."""
 

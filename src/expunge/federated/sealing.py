@@ -1,4 +1,4 @@
-"""Contributions in a store: encrypted, each with a key that does not lie in the file."""
+"""Contributions in a store: encrypted with a key that is not in the file."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ from expunge.store.state import (
 )
 
 START = 2
-"""The number of the array that the first model lies in."""
+"""The number of the array that holds the first model."""
 OLD_SEED, ROUND = 1, 2
-"""Numbers of what is pending beside a request. The first is the next round's seed, which earlier versions kept."""
+"""Numbers of other pending items than requests. The first is the next round's seed, which earlier versions kept."""
 _CLOSED = "this federation was closed, or opened by another process; open it again."
 _WORDS = Words("federation", closed=_CLOSED, forked=_CLOSED)
 _TAKEN = (

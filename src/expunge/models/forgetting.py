@@ -38,7 +38,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         raise NotImplementedError
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        """Fix, before the first fit, what does not depend on the contents of records; ``y`` gives at most the classes."""
+        """Fix, before the first fit, what does not depend on the contents of records; ``y`` gives the classes."""
         self.plan_ = self._make_plan(records, features, self.expected_records)
 
     def _draw(self, rng: np.random.Generator) -> None:

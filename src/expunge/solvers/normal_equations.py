@@ -14,7 +14,7 @@ from expunge.engine.transcript import Path
 from expunge.solvers.exact_moments import EXACT_TO, Moments, Normal
 
 NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)
-"""Times the number of features: what counts as 0 beside 1, where least squares is solved."""
+"""Times the number of features: what counts as 0 relative to 1, where least squares is solved."""
 
 
 @dataclass(frozen=True, eq=False)

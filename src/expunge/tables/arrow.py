@@ -40,7 +40,7 @@ class Batches(NamedTuple):
     total: int | None
     """How many rows there are, if that is known."""
     read: Callable[[list[str], int], Iterator[Any]]
-    """Read columns in batches of up to so many rows and about `limits.BUDGET` bytes, categories as their values."""
+    """Read columns in batches of up to this many rows and about `limits.BUDGET` bytes, categories as their values."""
 
 
 # What can be read

@@ -54,7 +54,7 @@ class Source:
         self.names = None if names is None else self._roles.features
         """The features' names, where they have names."""
         self.total = _total(items) if isinstance(items, (list, tuple)) else None
-        """How many records there are, if that can be told without reading them."""
+        """How many records there are, if that is known without reading them."""
 
     def __iter__(self) -> Iterator[Block]:
         if self._spent:

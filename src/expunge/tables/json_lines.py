@@ -16,7 +16,7 @@ from expunge.tables.reading import Broken, Chunk, Table
 from expunge.tables.texts import not_utf8, opened, trimmed, without_mark
 
 _LOOKED_AT = 1000
-"""The columns are the keys of so many objects, if they are not longer than a line may be."""
+"""How many objects the columns are read from, if they are not longer than a line may be."""
 _CELLS = 2**21
 """How many values are read together, whether they are there or not."""
 

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     columns: dict[str, Any]
     """Arrow arrays of equal length, by name. From CSV and JSON lines: strings, without spaces around them."""
     lines: AnyArray
-    """Where each row stands: the line of the file on which it begins, or its number where no lines are; from 1."""
+    """Where each row is: the line of the file on which it begins, or its number if there are no lines; from 1."""
     file: Path
     numbers: Mapping[str, AnyArray] = _NOTHING
     """Which texts of a column are numbers in JSON. How texts write numbers does not matter to them."""
@@ -121,7 +121,7 @@ class Table:
         self.nested = list(nested)
         """The names of columns that hold lists or objects, which cannot be read."""
         self.total = total
-        """How many rows there are, if that can be told without reading them."""
+        """How many rows there are, if that is known without reading them."""
         self.size_bytes = path.stat().st_size
         self._position = 0
 

@@ -35,7 +35,7 @@ def typed_chunks(
 
 
 def _with_nulls(column: Any) -> Any:
-    """Return texts with null for those that stand for it."""
+    """Return texts with null for those that mean null."""
     from pyarrow import compute, csv
 
     pa = arrow()

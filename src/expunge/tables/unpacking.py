@@ -1,4 +1,4 @@
-"""How large the batches of an Arrow file are when unpacked, told before they are: a few bytes may be many.
+"""How large the batches of an Arrow file are when unpacked, known before unpacking: a few bytes may become many.
 
 The footer says where batches begin, each batch where its buffers are, and each compressed buffer how long it will be.
 Arrow reads those numbers too, but does not ask anybody before it unpacks. They are in FlatBuffers: a table begins with

@@ -32,7 +32,7 @@ ROUNDS = 6
 EXPLORE = 3
 """How many of them explore, if there are as many after them."""
 WEIGHT = 0.5
-"""What stands beside a point to count it, as a share of the radius."""
+"""The number that is added to a point to count it, as a share of the radius."""
 HOPELESS = 0.03
 """How far off noise may put a centre, as a share of the region's radius, before a fit warns of it."""
 

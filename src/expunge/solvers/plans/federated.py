@@ -24,7 +24,7 @@ from expunge.solvers.plans.sized import rounded_up
 
 FederatedSelector = Literal["last", "tail", "average"]
 WORTH = 10.0
-"""At ρ·n of so many times √parameters noise hardly costs accuracy, however many rounds (docs/federated.md)."""
+"""If ρ·n is this many times √parameters, noise costs hardly any accuracy (docs/federated.md)."""
 
 
 class ArrayType(NamedTuple):
@@ -149,7 +149,7 @@ def plan_federation(
     bits: int = BITS,
     config: Mapping[str, Any] | None = None,
 ) -> FederatedPlan:
-    """Fix everything for a model of these arrays and about so many clients.
+    """Fix everything for a model of these arrays and about this many clients.
 
     ``clip`` is the largest norm that a client's update counts with. ``rho`` is the largest probability with which a
     client that leaves makes the others repeat rounds; 1 means no noise. ``rate`` is the probability with which a client
@@ -189,7 +189,7 @@ def plan_federation(
 
 
 def as_config(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return what clients are told in the form in which it is kept, or say what cannot be kept."""
+    """Return the clients' configuration in the form in which it is stored, or say what cannot be stored."""
     for name, value in config.items():
         each = value if isinstance(value, list) else [value]
         if not all(isinstance(one, (bool, int, float, str)) and one == one for one in each):

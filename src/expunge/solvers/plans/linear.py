@@ -162,7 +162,7 @@ class Plan(Sized):
 
     @property
     def ordered(self) -> bool:
-        """Whether records lie in an order that is cut into steps, so that their number decides that of the steps."""
+        """Whether records are in an order that is cut into steps, so that their number determines that of steps."""
         return self.schedule in ("shuffled", "arrival")
 
     @property

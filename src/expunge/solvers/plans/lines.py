@@ -39,7 +39,7 @@ SELECTORS = {
 
 
 class Planned(AnyPlan, Protocol):
-    """A plan for about so many records."""
+    """A plan for about this many records."""
 
     @property
     def records(self) -> int:

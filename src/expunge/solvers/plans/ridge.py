@@ -23,7 +23,7 @@ from expunge.solvers.plans.small import RECORDS, WIDE
 
 @dataclass(frozen=True)
 class RidgePlan(Sized):
-    """Everything that is fixed before the records are seen: the penalty, and between which bounds numbers lie."""
+    """Everything that is fixed before the records are read: the penalty, and the bounds of numbers."""
 
     NOTHING: ClassVar[str] = "zeros"
 

@@ -1,4 +1,4 @@
-"""How many records a plan is made for, and the ρ that so many allow."""
+"""How many records a plan is made for, and the ρ that this number allows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Standing(NamedTuple):
 
 
 Remark = tuple[str, type[Warning]]
-"""What a user should be told, and as which kind of warning."""
+"""A message to the user, and its kind of warning."""
 
 
 class Sized:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from expunge.solvers.plans.linear import Plan
 
 NOISE = 0.6
-"""How large the noise is at most, beside the contribution of the record that is deleted: more would hide mistakes."""
+"""The largest noise, relative to the contribution of the deleted record: more would hide mistakes."""
 GONE = 0
 """Who is deleted."""
 RECORDS, STEPS, CLASSES, CLUSTERS = 6, 3, 3, 2
@@ -36,7 +36,7 @@ LIVELY = 6.0
 """By how much less noise k-means expects than there is: else it would take clusters of so few points for empty."""
 
 POINTS = np.array([0.9, -0.7, 0.8, -0.3, -0.9, 0.1])
-"""Who is deleted lies far out."""
+"""The deleted record is an outlier."""
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0, -1.0, -1.0])
 _CODES = np.array([0, 1, 2, 1, 2, 1])
 _NUMBERS = np.array([0.9, -0.8, -0.4, 0.6, -0.9, -0.2])

@@ -13,14 +13,14 @@ from expunge.tables.schema.writing import DecimalSign, Thousands, check_format, 
 from expunge.tables.texts import check_encoding
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "-")
-"""What stands for a missing value, in lower case, unless a schema says otherwise."""
+"""How a missing value is written, in lower case, unless a schema says otherwise."""
 MOST_BUCKETS = 2**16
 WORDS = (1, 2)
 """How many words in a row a text is cut into: single ones and pairs."""
 USUAL_WORDS = 64
 """About how many numbers come of a text."""
 MOSTLY_ZEROS = 16
-"""Rows with so many times as many columns as numbers that are not 0 are kept sparse."""
+"""Rows with this many times as many columns as non-zero numbers are stored sparse."""
 WIDE = 256
 """Rows of fewer columns are kept dense."""
 

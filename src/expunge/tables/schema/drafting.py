@@ -34,16 +34,16 @@ from expunge.tables.schema.profiles import Profile
 from expunge.tables.texts import is_utf8
 
 MOST_VALUES = 50
-"""A vocabulary has at most so many values."""
+"""The most values of a vocabulary."""
 MOST_CLASSES = 200
 FEW_NUMBERS = 20
 """A target with more different numbers is an amount."""
 RARE = 5
-"""A value that stands less often may tell on a person."""
+"""A value that occurs less often may identify a person."""
 FREE_TEXT = 3.5
-"""Values of so many words on average are free text."""
+"""Values of this many words on average are free text."""
 NEARLY_ALL = 0.7
-"""If so many values are different, short ones look like names."""
+"""If this share of values is different, short ones look like names."""
 
 _FOREIGN_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b")
 _AMOUNT = re.compile(r"[€$£¥]? *[+-]?\d[\d.,' ]*(€|\$|£|¥|%|EUR|USD|GBP|CHF)?")
@@ -61,7 +61,7 @@ class Draft:
     """Short phrases on the table as a whole."""
     rows: int
     broken: Broken
-    """Records that could not be read, and were passed over."""
+    """Records that could not be read, and were skipped."""
     encoding_guessed: bool = False
 
 
@@ -137,7 +137,7 @@ def _check_asked(table: Table, asked: dict[str, str | None], ignore: Sequence[st
 
 
 def _profiles(tables: list[Table], ways: dict[str, Way], broken: Broken, progress: bool | None) -> dict[str, Profile]:
-    """Look at some columns, in which numbers and dates are written so."""
+    """Profile some columns, in which numbers and dates are written in this way."""
     profiles = {name: Profile(MISSING, way) for name, way in ways.items()}
     for table in tables:
         table.check_columns(list(profiles))

@@ -50,7 +50,7 @@ class Encoded(NamedTuple):
     ids: AnyArray | None
     subjects: AnyArray | None
     lines: AnyArray
-    """Where each stands in its file."""
+    """Where each is in its file."""
 
 
 @dataclass

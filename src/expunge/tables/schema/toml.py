@@ -214,7 +214,7 @@ def _visible_letter(letter: str) -> str:
 
 
 def _item(tomlkit: Any, value: Any) -> Any:
-    """Return a value as TOML; a long list on lines of its own."""
+    """Return a value as TOML; a long list on separate lines."""
     if not isinstance(value, tuple):
         return value
     array = tomlkit.item(list(value))

@@ -89,7 +89,7 @@ class Work:
 
     @cached_property
     def missing_numbers(self) -> Array:
-        """What stands for a missing value and is a number."""
+        """Ways to write a missing value that are numbers."""
         numbers = np.array([_number(text) for text in self._missing])
         return numbers[np.isfinite(numbers)]
 
@@ -138,7 +138,7 @@ def _parsed(work: Work, one: Numeric | Amount) -> tuple[Array, Mask]:
 
 
 def _number(text: str) -> float:
-    """Return a text as a number; NaN if it is none."""
+    """Return a text as a number; NaN if it is not one."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
@@ -199,7 +199,7 @@ def bucket_of(text: str, buckets: int) -> int:
 
 @cache
 def hasher_of(buckets: int, words: tuple[int, int]) -> Any:
-    """Return what counts the words of texts, and so many of them in a row, in buckets."""
+    """Return what counts words, and sequences of words, of texts in buckets."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(n_features=buckets, ngram_range=words, dtype=np.float32)

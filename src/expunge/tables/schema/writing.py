@@ -54,7 +54,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
 
 
 def plain_number(text: str, decimal: str, thousands: str, unit: str) -> str:
-    """Return a number that is written so with a point and nothing else beside its digits; "" if it is none.
+    """Return a number, written in this way, with a point and digits only; "" if it is not a number.
 
     Thousands are groups of three digits: 1.23 is no number where points stand between thousands.
 
