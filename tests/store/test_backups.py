@@ -228,13 +228,13 @@ def test_a_backup_of_another_model_is_said_to_be_just_that(path, tmp_path):
 
 
 def test_paths_that_cannot_be(path, tmp_path):
-    with pytest.raises(StoreError, match="already there"):
+    with pytest.raises(StoreError, match="exists already"):
         backup(path, path)
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         backup(path, tmp_path / "missing" / "copy")
     with pytest.raises(NotAStore, match="no such file"):
         backup(tmp_path / "nowhere", tmp_path / "copy")
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         restore(path, tmp_path / "missing" / "copy")
     assert {one.name for one in tmp_path.iterdir()} <= {"model", "model-key", "model-lock"}
 

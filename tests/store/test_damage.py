@@ -139,9 +139,9 @@ def test_nothing_is_written_over(tmp_path, make):
 
 def test_a_store_is_not_written_over(path):
     raw = path.read_bytes()
-    with pytest.raises(StoreError, match="is already there"):
+    with pytest.raises(StoreError, match="exists already"):
         fitted().save(path)
-    with expunge.open(path) as model, pytest.raises(StoreError, match="is already there"):
+    with expunge.open(path) as model, pytest.raises(StoreError, match="exists already"):
         model.save(path)
     assert path.read_bytes() == raw
 
@@ -504,7 +504,7 @@ def logical(model):
 
 @pytest.mark.parametrize("size", [0, 4096, 9000])
 def test_no_room_to_save(tmp_path, size):
-    with files_of_at_most(size), pytest.raises(StoreError, match=r"model.*room"):
+    with files_of_at_most(size), pytest.raises(StoreError, match=r"model.*space"):
         fitted().save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
     fitted().save(tmp_path / "model")
@@ -522,7 +522,7 @@ def test_a_full_disk_when_saving(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(StoreFile, "create", classmethod(small))
-        with pytest.raises(FullStore, match="no room on the disk"):
+        with pytest.raises(FullStore, match="the disk is full"):
             fitted().save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -588,7 +588,7 @@ def test_a_full_disk_when_the_log_is_emptied(path):
         request = model.prepare_request(Delete(["person 5", "person 6"]))
         failpoints.hook = hook
         try:
-            with pytest.raises(LogNotEmptied, match=r"deleted bytes, cannot be emptied.*room.*completed and saved"):
+            with pytest.raises(LogNotEmptied, match=r"deleted bytes, cannot be emptied.*space.*completed and saved"):
                 model.serve_request(request)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

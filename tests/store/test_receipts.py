@@ -198,7 +198,7 @@ def test_what_is_no_receipt_is_refused(text):
 
 def test_a_field_may_not_stand_twice():
     text = Receipt(**said()).to_json()
-    with pytest.raises(CorruptStore, match="appears twice"):
+    with pytest.raises(CorruptStore, match="duplicate name"):
         Receipt.from_json(text.replace('"removed":1', '"removed":9,"removed":1'))
 
 

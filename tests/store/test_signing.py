@@ -181,7 +181,7 @@ def test_receipts_that_another_key_has_signed_are_refused(path, tmp_path, key, e
     expunge.store.make_signing_key(tmp_path / "other.pem")
     made_up = forged(erased, first(erased), Signer(tmp_path / "other.pem"))
     for given in ({"sign_with": key}, {"public_key": f"{key}.pub", "sign_with": False}):
-        with pytest.raises(CorruptStore, match="receipts: the last one is not signed by the key that is known"):
+        with pytest.raises(CorruptStore, match="receipts: the last one is not signed by the known key"):
             expunge.store.restore(tmp_path / "backup", path, receipts=made_up, **given)
     with pytest.raises(BadPlan, match="public_key: the receipts of this store are signed, but the key is not known"):
         expunge.store.restore(tmp_path / "backup", path, receipts=made_up)
@@ -307,6 +307,6 @@ def test_a_key_that_was_given_up_is_not_trusted_beside_the_one_that_is_given(pat
     dropped = said["receipts"][1]["request"]
     made_up = forged(said, lambda one: one["request"] != dropped, Signer(key))
     made_up["receipts"][0] = said["receipts"][0]
-    with pytest.raises(CorruptStore, match="not signed by the key that is known"):
+    with pytest.raises(CorruptStore, match="not signed by the known key"):
         expunge.store.restore(tmp_path / "noted", path, receipts=made_up, sign_with=second)
     assert expunge.store.restore(tmp_path / "noted", path, receipts=said, sign_with=second).erased == 2
