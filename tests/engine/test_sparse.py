@@ -476,7 +476,7 @@ def _csr(data, indices=(0, 1), ends=(0, 1, 2), shape=(2, 3)):
     [
         ((_csr([1.0, np.nan]),), r"columns\[0\]: row 1 has NaN"),
         ((np.ones(2), _csr([np.inf, 1.0])), r"columns\[1\]: row 0 has NaN or inf"),
-        ((_csr([1.0, np.inf], ends=(0, 0, 0, 2), shape=(3, 3)),), "row 2 holds"),
+        ((_csr([1.0, np.inf], ends=(0, 0, 0, 2), shape=(3, 3)),), "row 2 has"),
         ((_csr([1.0 + 1j, 2.0]),), r"columns\[0\]: expected numbers, got sparse complex128"),
         ((_csr(np.array([1.0, "a"], dtype=object)),), "got sparse object"),
         ((_csr([1.0, 2.0], indices=(0, 3)),), r"columns\[0\]: not a valid sparse matrix"),

@@ -494,7 +494,7 @@ def test_two_places_for_four_clusters_in_one_dimension():
 def test_points_outside_count_as_the_nearest_inside_and_leave_nothing_else(region, clipped):
     inside = clipped(X)
     outside = int((np.abs(inside - X)[:200] > 1e-9).any(axis=1).sum())
-    with pytest.warns(ClippedWarning, match=f"^X: {outside} of 200 points lie outside {next(iter(region))}="):
+    with pytest.warns(ClippedWarning, match=f"^X: {outside} of 200 points are outside {next(iter(region))}="):
         model = fitted(X[:200], **region)
     twin = fitted(inside[:200], **region)
     with pytest.warns(ClippedWarning, match="of 100 points"):

@@ -197,7 +197,7 @@ HOSTILE = {
         "bytes must be unpacked together",
     ),
     "Arrow: many columns": (
-        "t.arrow", lambda path: write_arrow(path, pa.table({name: [1] for name in "abcdefghijklm"})), "13 columns, and"
+        "t.arrow", lambda path: write_arrow(path, pa.table({name: [1] for name in "abcdefghijklm"})), "13 columns, but"
     ),
 }  # fmt: skip
 

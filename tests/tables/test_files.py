@@ -121,7 +121,7 @@ def test_parquet_comes_as_it_is_with_categories_as_values(tmp_path):
     chunk = next(opened.chunks(None, Broken(), 2))
     assert [column.type for column in chunk.columns.values()] == [pa.int64(), pa.float64(), pa.string()]
     assert 0 < opened.position() < opened.size_bytes
-    with pytest.raises(BadRecords, match="column 'list' holds lists or objects; leave it out"):
+    with pytest.raises(BadRecords, match="column 'list' has lists or objects; leave it out"):
         list(opened.chunks(["a", "list"], Broken()))
 
 

@@ -205,6 +205,6 @@ def test_columns_of_lists_are_refused_unless_others_are_named(tmp_path):
     parquet.write_table(pa.table({"x": [1.0, 2.0], "list": [[1], [2]]}), tmp_path / "t.parquet")
     (tmp_path / "t.jsonl").write_text('{"x": 1, "list": [1]}\n')
     for name in ("t.parquet", "t.jsonl"):
-        with pytest.raises(BadRecords, match="column 'list' holds lists or objects; leave it out"):
+        with pytest.raises(BadRecords, match="column 'list' has lists or objects; leave it out"):
             list(blocks_of(tmp_path / name))
         assert [block.X[0].tolist() for block in blocks_of(tmp_path / name, features=["x"])] == [[1.0]]
