@@ -169,10 +169,10 @@ def test_without_noise_there_is_no_grid():
 
 def test_sums_too_large_beside_the_noise_are_refused_before_anything_is_done():
     learner, records = toy(sigma=1e-6), people(40)
-    with pytest.raises(BadPlan, match="too large beside noise of 1e-09"):
+    with pytest.raises(BadPlan, match="too large compared with noise of 1e-09"):
         learn(toy(sigma=1e-9), people(40), np.random.default_rng(0))
     transcript = learn(learner, records, np.random.default_rng(0))
-    with pytest.raises(BadPlan, match="Take a smaller rho, or rho=1"):
+    with pytest.raises(BadPlan, match="Use a smaller rho, or rho=1"):
         change(learner, records, transcript, Insert((np.ones((400, 2)),)), np.random.default_rng(0))
     assert unlearn(learner, records, transcript, [3], rng=np.random.default_rng(0)).removed == 1
 
@@ -198,7 +198,7 @@ def test_contributions_so_large_that_sums_leave_the_grid_are_refused():
 def test_rho_cannot_be_so_small_that_rounding_counts_for_more_than_a_record():
     given_ = {"coupling": "joint", "size": 10**6}
     least = least_rho(Scattered(64), SquareRoot(), **given_)
-    with pytest.raises(BadPlan, match="with 1000000 numbers a contribution, give at least"):
+    with pytest.raises(BadPlan, match="with 1000000 numbers per contribution, give at least"):
         noise_for(0.9 * least, Scattered(64), SquareRoot(), bound=1.0, **given_)
     sigma = noise_for(least, Scattered(64), SquareRoot(), bound=1.0, **given_)
     assert worst_case_rho(sigma, Scattered(64), SquareRoot(), bound=1.0, **given_) == pytest.approx(least)

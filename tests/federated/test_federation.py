@@ -496,6 +496,6 @@ def test_deciding_leaves_alone_what_another_has_staged():
 def test_a_departure_of_nobody_is_refused():
     federation = go(begun())
     before = state(federation)
-    with pytest.raises(BadRecords, match="name at least one"):
+    with pytest.raises(BadRecords, match="give at least one"):
         federation.forget([])
     assert state(federation) == before

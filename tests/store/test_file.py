@@ -312,7 +312,7 @@ def test_errors_of_the_kinds_that_sqlite_makes_itself(file):
     file._connection.execute("PRAGMA query_only=OFF")
     pages = file._pragma("page_count")
     file._connection.execute(f"PRAGMA max_page_count={pages + 2}")
-    with pytest.raises(FullStore, match="no room on the disk; make some and call again"), file.transaction():
+    with pytest.raises(FullStore, match="the disk is full; free some space and call again"), file.transaction():
         file.put("blocks", 1, marked(5000))
     file._connection.execute(f"PRAGMA max_page_count={pages + 99}")
     with file.transaction():
@@ -326,7 +326,7 @@ def test_errors_of_the_kinds_that_sqlite_makes_itself(file):
 def test_one_lock_at_a_time(tmp_path):
     one, two = WriterLock(tmp_path / "store", 0.05), WriterLock(tmp_path / "store", 0.05)
     one.acquire()
-    with pytest.raises(BusyStore, match=r"store: others have been writing for 0\.05 s\. .* longer wait="):
+    with pytest.raises(BusyStore, match=r"store: other processes have been writing for 0\.05 s\. .* longer wait="):
         two.acquire()
     one.release()
     two.acquire()

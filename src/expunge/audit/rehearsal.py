@@ -1,7 +1,7 @@
 """A deletion rehearsed: a small problem with a model's own plan, on which exactness is put to the test.
 
 Only sizes are scaled down: numbers of records, steps, features and classes, and with them step size and noise, which is
-made about as large as a contribution. What was scaled is said. Records are made up anew for each rehearsal; no record
+made about as large as a contribution. What was scaled is said. Records are made up again for each rehearsal; no record
 of the model takes part, so that the result tells nothing of any.
 """
 
@@ -61,7 +61,7 @@ def rehearse(plan: ModelPlan, *, runs: int, seed: int, show: Show, mistaken: int
     )  # fmt: skip
     return Rehearsal(
         problem.says, problem.own, scaled(problem), runs, len(found.names), LEVEL, found.p_value, None,
-        "the record is taken out of the sums, and the model left as it was", CAUGHT, control.p_value, None,
+        "the record is subtracted from the sums, and the model is left as it was", CAUGHT, control.p_value, None,
     )  # fmt: skip
 
 

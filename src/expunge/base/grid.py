@@ -9,11 +9,11 @@ import numpy as np
 from expunge.base.types import Array, Uniforms
 
 FINENESS = 24
-"""Answers lie on a grid so many binary digits below the noise. It is a constant of the file format."""
+"""How many binary digits below the noise the grid of the answers is. It is a constant of the file format."""
 LOST = 5e-10
 """How much the digits that a coin's arithmetic loses may change the probability of what it says."""
 CAPACITY = 2.0**50
-"""So many units of the grid are the most that sums may reach, and noise: then nothing is rounded where they meet."""
+"""The most units of the grid that sums, and noise, may reach: then nothing is rounded when they are added."""
 
 
 def grid_unit(largest: float, bits: int) -> float:

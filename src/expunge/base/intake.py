@@ -32,7 +32,7 @@ def _sparse(name: str, column: Column) -> Column:
     try:
         return canonical(column)
     except ValueError as error:
-        raise BadRecords(f"{name}: not a sound sparse matrix ({error}); build it again.") from error
+        raise BadRecords(f"{name}: not a valid sparse matrix ({error}); build it again.") from error
 
 
 def _bad_row(array: Column) -> int | None:
@@ -67,7 +67,7 @@ def as_columns(columns: Sequence[Any]) -> Batch:
                 "give every column one row for each record."
             )
         if (bad := _bad_row(array)) is not None:
-            raise BadRecords(f"columns[{number}]: row {bad} holds NaN or infinity; fill in or leave out the record.")
+            raise BadRecords(f"columns[{number}]: row {bad} has NaN or infinity; fill it in, or leave out the record.")
     return arrays
 
 
@@ -158,7 +158,7 @@ def _check_lengths(name: str, values: Iterable[Any]) -> None:
         if isinstance(value, str) and len(value) > LONGEST:
             raise BadRecords(
                 f"{name}: number {position} has {len(value):,} letters; give {name} of at most {LONGEST:,}, such as a "
-                "digest of what is longer."
+                "digest of a longer name."
             )
 
 
@@ -242,7 +242,7 @@ class _Naming(_Asking):
 
 @dataclass(frozen=True, eq=False)
 class Delete(_Naming):
-    """Take records out, by id or by subject.
+    """Delete records, by id or by subject.
 
     With ``missing="ignore"`` those that are not found (they may have been deleted already) are skipped, and one
     named twice is deleted once. ``at`` is when it was asked for, by any clock; see `expunge.engine.streams.apply`.

@@ -93,7 +93,7 @@ class Learner:
             if count > exact_to:
                 return (
                     f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
-                    "replan(), or expected_records at its first fit; a query of your own: fewer bits a number), or, "
+                    "replan(), or expected_records at its first fit; your own query: fewer bits per number), or, "
                     "for a replacement, make several requests."
                 )
         elif unit is not None and count * self.query.bound >= unit * 2.0**53:
@@ -103,8 +103,8 @@ class Learner:
             )
         if self.sigma > 0.0 and count * self.largest_share >= self.capacity:
             return (
-                f"{count} records with bound {self.query.bound:g}: their sums are too large beside noise of "
-                f"{self.sigma:g} to be added without error. Take a smaller rho, or rho=1, which means no noise."
+                f"{count} records with bound {self.query.bound:g}: their sums are too large compared with noise of "
+                f"{self.sigma:g} to be added without error. Use a smaller rho, or rho=1, which means no noise."
             )
         steps = self.schedule.steps(count)
         if self.sigma > 0.0 and 16.0 * self.sigma * self.mechanism.widest(steps) >= self.capacity:

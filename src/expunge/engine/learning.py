@@ -91,8 +91,8 @@ def check_reach(learner: Learner, staged: Staged) -> None:
     largest = max(float(np.abs(table).max(initial=0.0)) for table in (staged.sums, staged.answers))
     if largest >= 2.0 * learner.capacity:
         raise BadContribution(
-            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large beside the "
-            "noise. Declare a larger bound, and take the noise that goes with it."
+            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large compared with "
+            "the noise. Declare a larger bound, and use the noise that it needs."
         )
 
 
@@ -100,6 +100,6 @@ def _warn_above_bound(learner: Learner, sums: Sums) -> None:
     if learner.participation.clip and sums.above:
         warn_caller(
             f"{sums.above:,} contributions are above query.bound={learner.query.bound:g}. The adaptive coupling needs "
-            "the bound, so they count with that length. Declare a larger bound to let them count as they are.",
+            "the bound, so they are scaled down to it. Declare a larger bound to let them count fully.",
             ClippedWarning,
         )

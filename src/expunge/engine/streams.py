@@ -269,7 +269,9 @@ class _Run:
             error.done, error.waiting = done, waiting  # type: ignore[attr-defined]
         self.told.append(error)
         if error is not self.failure:
-            error.add_note(f"expunge: {done} requests of the stream are done, or will be when the model is next asked.")
+            error.add_note(
+                f"expunge: {done} requests of the stream are done, or will be at the next call to the model."
+            )
 
 
 # --- bulks --------------------------------------------------------------------------------------------

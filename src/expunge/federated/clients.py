@@ -223,7 +223,7 @@ class Clients:
         self.staged, self.cut_from = edit, None
 
     def commit(self) -> None:
-        """Make the staged edit final; all that is held of those who leave is erased."""
+        """Make the staged edit final; all that is held of those who leave is deleted."""
         assert self.staged is not None
         leaving, entering = self._edited(self.staged)
         if self.cut_from is not None:

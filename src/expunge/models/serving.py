@@ -45,7 +45,7 @@ class Serving:
     # --- requests ---
 
     def unlearn(self, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error") -> Outcome:
-        """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
+        """Delete records, by id or by subject: afterwards everything is as if they had never been in the data.
 
         With ``missing="ignore"`` those that are not found are skipped, and one named twice is deleted once.
         The outcome is for you only: it depends on what was deleted, so do not store or log it.
@@ -53,7 +53,7 @@ class Serving:
         return self.serve_request(self.prepare_request(Delete(ids, subjects, missing)))
 
     def prepare_request(self, request: Request) -> Request:
-        """Check a request as far as it goes without the records, and return it in the form in which it is served.
+        """Check a request as far as possible without the records, and return it in the form in which it is served.
 
         Its ``columns`` are those of `insert`; those of the result are arrays, encoded. Nothing is changed.
         """
@@ -92,8 +92,8 @@ class Serving:
     def serve_request(self, prepared: Request) -> Outcome:
         """Serve a request that `prepare_request` has returned (or another of that form).
 
-        An error with ``refused`` set says that none of it was begun. After any other, such as Ctrl-C, `has_begun` says
-        whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
+        An error with ``refused`` set says that the request was not begun. After any other error, such as Ctrl-C,
+        `has_begun` says whether it was: then the next call finishes it, with its own coins. Do not repeat it.
         """
         self._check_fitted()
         self._warn_of_late()
@@ -173,13 +173,13 @@ class Serving:
         with self._owner.lock:
             held = self._records.subjects
         if held is None:
-            raise BadRecords("subjects: this model was fitted without subjects; its records are named by ids.")
+            raise BadRecords("subjects: this model was fitted without subjects; use ids.")
         return np.unique(held)
 
     @property
     @if_available
     def n_records_(self) -> int:
-        """How many records the model has been trained on, as things are now."""
+        """How many records the model has now."""
         self._check_fitted()
         self._look()
         return self._owner.count
@@ -187,9 +187,9 @@ class Serving:
     @property
     @if_available
     def transcript_(self) -> Transcript:
-        """The state beside the records: arrays ``sums``, ``answers`` and ``iterates``, one row a step.
+        """The state in addition to the records: arrays ``sums``, ``answers`` and ``iterates``, one row per step.
 
-        They are the model's own, to look at; `verify` notices if they are changed.
+        Do not change them; `verify` would detect it.
         """
         self._need_fit()
         with self._owner.lock:  # all of one state
@@ -245,7 +245,7 @@ class Serving:
         state = self.random_state
         shown = state if isinstance(state, (int, np.integer)) else type(state).__name__
         warn_caller(
-            f"random_state={shown} is for tests: whoever knows it, or finds it by trying, can compute {what}. In "
+            f"random_state={shown} is for tests: anyone who knows it, or finds it by trying, can compute {what}. In "
             f"production {instead}.",
             SeedWarning,
         )
@@ -253,7 +253,7 @@ class Serving:
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)
         if request.subjects is not None and not self._records.has_subjects:
-            raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
+            raise BadRecords("subjects: this model was fitted without subjects; give ids.")
 
     def _refuse_crowds(self, subjects: Any, records: MemoryRecords | None) -> None:
         """Raise if a subject has more records than declared, on which the noise was planned."""

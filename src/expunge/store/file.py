@@ -281,7 +281,7 @@ class StoreFile:
         size, least = len(content), least_local(self.page)
         if size > self.longest:
             raise StoreError(
-                f"{self.path}: {table}, row {number} would have {size:,} bytes, of which SQLite takes "
+                f"{self.path}: {table}, row {number} would have {size:,} bytes, but SQLite takes at most "
                 f"{self.longest:,}; do it in smaller portions."
             )
         blob = bytearray(blob_size(self.page, size))

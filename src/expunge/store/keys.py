@@ -210,7 +210,7 @@ def _read(path: FilePath, remedy: str, most: int) -> tuple[bytes, int]:
 def _refuse_open(path: FilePath, mode: int) -> None:
     """Raise if others than its owner can read a file, or write it."""
     if os.name == "posix" and mode & 0o077:
-        raise StoreError(f"{os.fspath(path)}: others can read this key or change it; run chmod 600 on it.")
+        raise StoreError(f"{os.fspath(path)}: other users can read or change this key; run chmod 600 on it.")
 
 
 def _write_new(path: FilePath, data: bytes, mode: int) -> None:
@@ -235,6 +235,6 @@ def _write_new(path: FilePath, data: bytes, mode: int) -> None:
             os.unlink(at)
             raise
     except FileExistsError as error:
-        raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
+        raise StoreError(f"{name}: exists already; give another path, or remove it if it is not needed.") from error
     except OSError as error:
-        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
+        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that you may write to.") from error

@@ -56,8 +56,8 @@ from expunge.store.state import (
 from expunge.store.surroundings import beside
 
 OFF_GRID = (
-    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can tell of "
-    "records that were deleted. Make it again, from its own records, with replan() (at the prompt: expunge replan)."
+    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can reveal deleted "
+    "records. Refit it from its own records with replan() (at the prompt: expunge replan)."
 )
 _WORDS = Words(
     "store",
@@ -91,7 +91,7 @@ class StoredOwner(Owner):
         self._state: State
         self._written: str | None = None  # that state, as it stands in the file
         self.off_grid = False
-        """Whether it is from before there was a grid, and has to be made anew; as of `state`."""
+        """Whether it is from before there was a grid, and has to be made again; as of `state`."""
         self._seen: int | None = None
         self._shown: str | None = None  # the state that is published
         self._text: str | None = None  # the description that was read
@@ -106,7 +106,7 @@ class StoredOwner(Owner):
 
     def why_no_seed(self, fixed: bool) -> str:
         """Say why no request can have a seed of the user's."""
-        return "this model lives in a file, and draws all its randomness from the system"
+        return "this model is stored in a file, and draws all its randomness from the operating system"
 
     # --- the newest state ---
 
@@ -251,7 +251,7 @@ class StoredOwner(Owner):
         found = read_pending(file)
         if read_state(file) != self._state or (None if found is None else found.number) != waiting:
             raise BusyStore(
-                f"{self.path}: another process is writing, though this one has the lock. Did somebody remove "
+                f"{self.path}: another process is writing, although this one has the lock. Did somebody remove "
                 f"{beside(self.path, '-lock')}? Try again."
             )
 
@@ -280,7 +280,7 @@ class StoredOwner(Owner):
                 raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
             if self.off_grid:
                 raise StoreError(
-                    f"{self.path}: an earlier version of Expunge has recorded a request here and not finished it. "
+                    f"{self.path}: an earlier version of Expunge recorded a request here and did not finish it. "
                     "Open the file once with that version."
                 )
             with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
@@ -385,7 +385,7 @@ class StoredOwner(Owner):
         return self
 
     def reindex(self) -> None:
-        """Write the indexes anew, for the number of records that there are."""
+        """Write the indexes again, for the number of records that there are."""
         with self.lock:
             before, self.session.logged = self.state, True
             with self.session.transaction(lambda: self._check_unchanged(self.file, None)):

@@ -101,7 +101,7 @@ class Part:
             length, size = head >> 3, head & 7
             letters = np.frombuffer(self._content, f"<u{size}", self.count * length, at)
             if size == 4 and letters.max(initial=0) > _LAST_LETTER:
-                raise CorruptStore("a string is not sound; restore a backup.")
+                raise CorruptStore("a string is not valid; restore a backup.")
             return letters.astype(np.uint32).reshape(self.count, length).view(f"U{length}")[:, 0]
         return np.frombuffer(self._content, kind.stored, self.count * kind.numbers, at).reshape(self.count, *kind.tail)
 
@@ -114,7 +114,7 @@ class Part:
             or int(counts.sum()) != stored
             or (stored and not 0 <= indices.min() <= indices.max() < kind.tail[0])
         ):
-            raise CorruptStore("a sparse column is not sound; restore a backup.")
+            raise CorruptStore("a sparse column is not valid; restore a backup.")
         native = indices.dtype.newbyteorder("=")
         return csr(data.copy(), indices.astype(native), pointers(counts, kind.tail[0]), kind.tail[0])
 
@@ -352,6 +352,6 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 def store_lengths(file: StoreFile, lengths: AnyArray) -> None:
-    """Write how many records each place has, anew."""
+    """Write how many records each place has, again."""
     file.drop("places", 0)
     StoredNumbers(file, "places").resize(lengths.astype(np.int64), 0)

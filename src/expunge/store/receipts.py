@@ -169,7 +169,7 @@ def _parsed(text: str | bytes) -> object:
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name appears twice in an object")
+        raise ValueError("duplicate name in an object")
     return found
 
 

@@ -119,12 +119,12 @@ class StoredRecords(MemoryRecords):
         return replace(edit, entering=(*rows, *edit.entering[self.width :]))
 
     def rollback(self) -> None:
-        """Forget the staged edit; the owner rolls the transaction back and reads everything anew, if it was written."""
+        """Forget the staged edit; the owner rolls the transaction back and reads all again, if it was written."""
         self._staging = self.staged = None
 
 
 def index_records(file: StoreFile, ids: list[Keys], subjects: list[Keys] | None, lengths: Ints) -> tuple[int, int]:
-    """Write lengths and indexes anew, from hashes place by place; return how many buckets they have."""
+    """Write lengths and indexes again, from hashes place by place; return how many buckets they have."""
     store_lengths(file, lengths)
     places = np.repeat(np.arange(len(lengths)), lengths)
     slots = np.arange(len(places)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -48,7 +48,7 @@ class StoredRows:
 
     @classmethod
     def store(cls, file: StoreFile, table: Table, array: Array) -> StoredRows:
-        """Write a table anew."""
+        """Write a table again."""
         rows = cls(file, table, array.shape[1])
         rows._loaded = ArrayRows(array)
         file.drop(table, 0)
@@ -156,7 +156,7 @@ class StoredIndex:
 
     @classmethod
     def store(cls, file: StoreFile, table: Table, hashed: Keys, values: Ints) -> StoredIndex:
-        """Write an index anew."""
+        """Write an index again."""
         index = cls(file, table, buckets_for(len(hashed), file.page))
         file.drop(table, 0)
         for bucket, entries in index._sorted(hashed, values):

@@ -68,12 +68,12 @@ def check_new(path: Path) -> None:
     """Raise if a file is there already, cannot be made, or would be taken for one that belongs to another."""
     check_name(path)
     if path.exists():
-        raise StoreError(f"{path}: is already there; give another path, or remove the file.")
+        raise StoreError(f"{path}: exists already; give another path, or remove the file.")
     check_folder(path)
     check_neighbours(path)
     log = beside(path, "-wal")
     if log.exists() and log.stat().st_size:
-        raise StoreError(f"{log}: the log of another store lies there, without its store; remove it.")
+        raise StoreError(f"{log}: this is the log of another store, without its store; remove it.")
 
 
 def check_name(path: Path) -> None:
@@ -86,7 +86,7 @@ def check_name(path: Path) -> None:
 def check_folder(path: Path) -> None:
     """Raise if a file has no folder to lie in."""
     if not path.parent.is_dir():
-        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
+        raise NotAStore(f"{path}: no such folder: {path.parent}; make it first.")
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def copy_key(source: Path, path: Path) -> None:
     if not path.exists():
         make_key(path, key)
     elif load_key(path) != key:
-        raise StoreError(f"{path}: the key of another store lies there; move it away, or give another path.")
+        raise StoreError(f"{path}: this is the key of another store; move it away, or give another path.")
 
 
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
@@ -211,7 +211,7 @@ def save_anew(
 
 
 def index_anew(file: StoreFile, before: State, records: StoredRecords) -> None:
-    """Write the indexes anew, for the number of records that there are."""
+    """Write the indexes again, for the number of records that there are."""
     names, key = records.subjects, records.hash_key or fresh_hash_key()
     ids, subjects = [hashes(records.all_ids(), key)], None if names is None else [hashes(names, key)]
     buckets = index_records(file, ids, subjects, records.places.lengths)

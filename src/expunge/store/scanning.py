@@ -81,7 +81,7 @@ def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> se
     if isinstance(patterns, (str, bytes)) or not isinstance(patterns, Iterable):
         raise BadRecords(f"patterns: give a list of them, such as [{patterns!r}].")
     if not path.exists():
-        raise NotAStore(f"{path}: there is no such file; give the path of a store.")
+        raise NotAStore(f"{path}: no such file; give the path of a store.")
     owners: dict[bytes, list[int]] = {}
     groups: dict[int, dict[int, bytes]] = {}  # names (0), and rows by their length
     for number, pattern in enumerate(patterns):

@@ -36,7 +36,7 @@ REQUEST = 0
 LEFTOVERS = ("-spool", *(f"-new{ending}" for ending in SIDE_FILES))
 """What the names end in of all that a process that died may leave beside a store."""
 DONE = "The request has been completed and saved. Do not repeat it."
-NOTHING_DONE = "Of what was asked now, nothing was done."
+NOTHING_DONE = "For this request, nothing was done."
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Words:
     @property
     def recorded(self) -> str:
         """What is said of a request that could not be finished."""
-        return f"A request is recorded; the next to use the {self.what} finishes it, so do not repeat it."
+        return f"A request is recorded; the next use of the {self.what} finishes it, so do not repeat it."
 
 
 class Session:
@@ -96,7 +96,7 @@ class Session:
         self._key = b""
         self._leftovers = [f"{path}{ending}" for ending in LEFTOVERS]
         self.stale = True
-        """Whether what is in memory may be other than what is in the file: then it is read anew."""
+        """Whether what is in memory may be other than what is in the file: then it is read again."""
         self.known: int | None = None
         """The file's `changes` when it was last read."""
         self.logged = not read_only
@@ -118,7 +118,7 @@ class Session:
         self.file.check_place()
         if self._keeps_lock and not self.lock.is_in_place():
             raise StoreError(
-                f"{beside(self.path, '-lock')}: was removed while the {self.words.what} was open, so that others could "
+                f"{beside(self.path, '-lock')}: was removed while the {self.words.what} was open, so others could "
                 "write too. Close it, and open it again."
             )
 
@@ -253,7 +253,7 @@ class Session:
         try:
             self.file.check_place()
         except StoreError as error:
-            error.add("What was asked now was done in the file that was open: look there before you repeat it.")
+            error.add("This request was done in the file that was open: look there before you repeat it.")
             raise
 
     # --- looking ---
@@ -278,7 +278,7 @@ class Session:
         return export(receipts, store=state.store, head=state.head, version=state.version, signer=self.signer)
 
     def verify(self, records: int, derive: Callable[[], Verification]) -> Verification:
-        """Read every byte of the file; if all are as they were written, ``derive`` reads anew and compares the rest."""
+        """Read every byte of the file; if all are as written, ``derive`` reads again and compares the rest."""
         if problems := self.file.damage():
             return Verification(tuple(problems), None, 0, records)
         self.stale = True

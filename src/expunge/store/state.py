@@ -180,7 +180,7 @@ def sound(file: StoreFile) -> Iterator[None]:
         raise
     except UNREADABLE as error:
         raise CorruptStore(
-            f"{file.path}: what it describes is no sound model ({type(error).__name__}: {error}); restore a backup."
+            f"{file.path}: it does not describe a valid model ({type(error).__name__}: {error}); restore a backup."
         ) from error
 
 
@@ -194,13 +194,13 @@ def _check_state(file: StoreFile, state: State | FederationState) -> None:
     """Raise unless names, numbers and hashes look like such."""
     hashes = is_hex(state.store, 32) and is_hex(state.head, 64) and is_hex(state.key, 16)
     if not hashes or min(state.version, state.receipts) < 0:
-        raise CorruptStore(f"{file.path}: about, row {STATE} is no state of a store; restore a backup.")
+        raise CorruptStore(f"{file.path}: about, row {STATE} is not the state of a store; restore a backup.")
 
 
 def check_key(path: Path, key: bytes, state: State | FederationState) -> None:
     """Raise if a key, unless there is none, is not that of a store."""
     if key and fingerprint(key) != state.key:
-        raise StoreError(f"{path}: this is the key of another store; put the right one back, from a backup.")
+        raise StoreError(f"{path}: this is the key of another store; copy the right one from a backup.")
 
 
 def write_state(file: StoreFile, state: State | FederationState) -> str:
@@ -222,7 +222,7 @@ def read_signer(file: StoreFile) -> str | None:
     """Return the public key of whoever signed last; None if nobody did, or an earlier version has not noted it."""
     noted = file.text("about", SIGNER)
     if noted is not None and not is_hex(noted, 64):
-        raise CorruptStore(f"{file.path}: about, row {SIGNER} is no public key; restore a backup.")
+        raise CorruptStore(f"{file.path}: about, row {SIGNER} is not a public key; restore a backup.")
     return noted
 
 
@@ -253,7 +253,7 @@ def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords)
 
 
 def store_transcript(file: StoreFile, transcript: Transcript) -> None:
-    """Write a transcript anew."""
+    """Write a transcript again."""
     StoredRows.store(file, "sums", transcript.sums[:])
     if transcript.answers is not transcript.sums:
         StoredRows.store(file, "answers", transcript.answers[:])
@@ -334,7 +334,7 @@ def check_fits(file: StoreFile, request: Request) -> None:
     if size > room:
         raise BadRecords(
             f"{count:,} records or names at once: a request is recorded as a whole before it is done, and a file has "
-            f"room for {count * room // size:,} like these. Ask for them in several requests."
+            f"room for {count * room // size:,} like these. Make several requests."
         )
 
 
@@ -389,7 +389,7 @@ def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Co
 
 
 def advanced(state: State, inventory: Inventory) -> State:
-    """Return the next state, of a model that was made anew."""
+    """Return the next state, of a model that was made again."""
     return replace(state, version=state.version + 1, inventory=inventory)
 
 

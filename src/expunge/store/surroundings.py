@@ -48,8 +48,8 @@ def hold_open(path: Path) -> Inode:
     inode = inode_of(path)
     if inode in _inherited:
         raise StoreError(
-            f"{path}: this process was forked while its parent had the file open, and has no locks on it that work. "
-            "Open it in the parent after the fork only, or start processes by 'spawn'."
+            f"{path}: this process was forked while its parent had the file open, so its locks do not work. Open it in "
+            "the parent only after the fork, or start processes by 'spawn'."
         )
     with _lock:
         _open[inode] += 1
@@ -173,8 +173,8 @@ def check_neighbours(path: Path) -> None:
     journal = path.with_name(f"{path.name}-journal")
     if os.path.lexists(journal):
         raise StoreError(
-            f"{journal}: this is a journal of SQLite's, which no store has. It may have been put there to make SQLite "
-            "remove other files. Nothing was opened: remove it if you trust the store, and ask where it came from."
+            f"{journal}: this is a journal of SQLite, which no store has. It may have been put there to make SQLite "
+            "remove other files. Nothing was opened: remove it if you trust the store, and find out where it came from."
         )
     for ending in ("-wal", "-shm"):
         file = path.with_name(f"{path.name}{ending}")
@@ -183,15 +183,15 @@ def check_neighbours(path: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise StoreError(f"{file}: this is no file of the store's own, but a link or a device; remove it.")
+            raise StoreError(f"{file}: this is not a file of the store, but a link or a device; remove it.")
 
 
 def check_links(path: Path, links: int) -> None:
     """Raise if a file has several names: by each it would have another log and another lock."""
     if links > 1:
         raise StoreError(
-            f"{path}: this file has {links} names (hard links). By each it would have a log and a lock of its own, and "
-            "be destroyed. Remove the other names; to have a copy, make a backup."
+            f"{path}: this file has {links} names (hard links). Each name would have a separate log and lock, and the "
+            "store would be destroyed. Remove the other names; to have a copy, make a backup."
         )
 
 
@@ -201,10 +201,14 @@ def check_file(path: Path) -> None:
         status = os.stat(path)  # to open the file and close it would drop the locks of other connections
     except (FileNotFoundError, NotADirectoryError):
         left, new = beside(path, "-spool"), beside(path, "-new")
-        more = f" An ingest was interrupted and left {left}: do it again, or remove that." if left.exists() else ""
+        more = (
+            (f" An ingest was interrupted and left {left}: repeat it, or remove that folder.") if left.exists() else ""
+        )
         if new.exists():
-            more += f" Writing it was interrupted and left {new}, with all records in it: do it again, or remove that."
-        raise NotAStore(f"{path}: there is no such file; write one with model.save(path).{more}") from None
+            more += (
+                f" Writing it was interrupted and left {new}, with all records in it: repeat it, or remove that file."
+            )
+        raise NotAStore(f"{path}: no such file; write one with model.save(path).{more}") from None
     except PermissionError as error:
         raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
     if stat.S_ISDIR(status.st_mode):
@@ -226,8 +230,8 @@ def check_one_log(path: Path, wait: float) -> None:
     while missing := _missing_log(path):
         if time.monotonic() >= late:
             raise StoreError(
-                f"{missing}: was removed while another process has the store open, and belongs to it. Close the store "
-                "in all processes, and open it again."
+                f"{missing}: was removed while another process has the store open, which needs it. Close the store in "
+                "all processes, and open it again."
             )
         time.sleep(_PAUSE)
 
@@ -366,6 +370,6 @@ def warn_if_remote(path: Path) -> None:
     if kind in REMOTE:
         warn_caller(
             f"{path}: this is on a network file system ({kind}), where locks may not hold and a sync may not reach the "
-            "disk. Keep the store on a disk of this machine.",
+            "disk. Keep the store on a local disk.",
             StoreWarning,
         )

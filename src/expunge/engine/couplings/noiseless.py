@@ -1,4 +1,4 @@
-"""Without noise (ρ = 1) there is no coin: from the first sum that changes on, all is computed anew.
+"""Without noise (ρ = 1) there is no coin: from the first sum that changes on, all is computed again.
 
 Proof: docs/guarantee.md#no-noise.
 """

@@ -95,7 +95,7 @@ class Mechanism(Protocol):
         """Return tables for so many steps, or None where there are none."""
 
     def continues(self, step: int) -> int:
-        """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts anew.
+        """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts again.
 
         If that is a row, N[step] less that row does not depend on rows before that one.
         """

@@ -66,7 +66,7 @@ def new_ids(records: Lookup, given: Any, number: int) -> AnyArray:
     """Return ids for so many new records, as given or the next numbers; raise if one is taken."""
     if given is None:
         if records.next_id is None:
-            raise BadRecords("ids: this model's records have ids of their own; give one for each new record.")
+            raise BadRecords("ids: this model's records have ids; give one for each new record.")
         return np.arange(records.next_id, records.next_id + number)
     ids = as_ids("ids", given)
     if records.count:

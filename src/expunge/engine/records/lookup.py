@@ -247,7 +247,7 @@ class Lookup:
         if missing == "ignore":
             wanted = once(wanted)
         else:
-            check_distinct(wanted, "name each subject once")
+            check_distinct(wanted, "give each subject once")
         found: list[AnyArray] = []
         unknown: list[int] = []
         for number, hashed in enumerate(self.hashes_of(wanted).tolist()):
@@ -322,7 +322,7 @@ class Lookup:
         check_named(request)
         wanted = self.ids_of(request.subjects, request.missing) if request.ids is None else as_ids("ids", request.ids)
         if request.missing == "error":
-            check_distinct(wanted, "name each record once")
+            check_distinct(wanted, "give each record once")
             return self._locate(wanted)
         positions = self.packed(once(self.like("ids", wanted, self.width)))
         positions = positions[positions >= 0]
@@ -331,7 +331,7 @@ class Lookup:
     def locate_each(self, ids: Any) -> Located:
         """Return where records lie, each named once; raise for those that are not there."""
         wanted = as_ids("ids", ids)
-        check_distinct(wanted, "name each record once")
+        check_distinct(wanted, "give each record once")
         return self._locate(wanted)
 
     def of_one_each(self, subjects: Any) -> AnyArray:
@@ -341,7 +341,7 @@ class Lookup:
             counts = self.numbers_of(wanted)
             crowd = int(np.argmax(counts > 1))
             raise BadRecords(
-                f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; name those to replace by ids."
+                f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; give the ids of those to replace."
             )
         return ids
 

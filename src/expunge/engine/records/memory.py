@@ -64,7 +64,7 @@ class MemoryRecords(Staging):
         """What indexes hash ids with."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: no column of strings is wider than what is there, and indexes are built anew."""
+        """Return what is pickled: no column of strings is wider than what is there, and indexes are built again."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         return {**kept, "template": tuple([narrowest(column) for column in self.template])}
 

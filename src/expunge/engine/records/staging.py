@@ -364,7 +364,7 @@ class Staging(Lookup):
         if self._ordered:
             self.places.resize(-(-staging.count_after // self.places.least))
         indexes = self._index, self._subject_index
-        self._index = self._subject_index = None  # if something fails, they are built anew
+        self._index = self._subject_index = None  # if something fails, they are built again
         self._reindex(edit, staging.leave_rows, staging.put_rows, *indexes)
         if edit.added and not edit.removed:
             self._number_on(edit.entering[self.width])

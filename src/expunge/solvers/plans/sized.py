@@ -1,4 +1,4 @@
-"""How many records a plan is made for, and the ρ that so many allow."""
+"""How many records a plan is made for, and the ρ that this number allows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Standing(NamedTuple):
 
 
 Remark = tuple[str, type[Warning]]
-"""What a user should be told, and as which kind of warning."""
+"""A message to the user, and its kind of warning."""
 
 
 class Sized:
@@ -109,8 +109,9 @@ class Sized:
         exceeded = " and a deletion may replay more often than rho says" if records > self.horizon else ""
         return (
             f"there {are(records)} now {counted(records, 'record')}, and the plan is for {low:,} to {high:,}: noise "
-            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit, "
-            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) it is good for longer.",
+            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit of "
+            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) the new plan lasts "
+            "longer.",
             SizeWarning,
         )
 
