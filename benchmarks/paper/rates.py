@@ -29,7 +29,6 @@ from benchmarks.paper.problems_with_optima import (
     LOGISTIC,
     LOGISTIC_LENGTH,
     LOOSE,
-    PROJECTED,
     Distance,
     LinearModel,
     Tilted,
@@ -53,6 +52,7 @@ from expunge.base.types import Array
 from expunge.engine.accounting import noise_for
 from expunge.models.preprocessing import bound_rows
 from expunge.solvers.plans.defaults import automatic_components, paper_step_size
+from expunge.solvers.projection import stretch
 
 OUT, IMAGES = Path("out"), Path("docs/images")
 ROOT = SquareRoot()
@@ -64,6 +64,11 @@ class Setting(NamedTuple):
     n: int
     rho: float
     d: int
+
+
+def projected_norm(at: Setting, k: int) -> float:
+    """Return to which norm rows are clipped once they are projected, as the library does."""
+    return LOOSE * stretch(k, at.n, at.rho) if k < at.d else LOOSE
 
 
 Measured = dict[str, Array]
@@ -242,19 +247,21 @@ class ProjectedDualAveraging:
         return automatic_components(at.n, at.rho, at.d)
 
     def _balance(self, at: Setting) -> tuple[float, float]:
-        sigma, spread = noise(at.rho, at.n, PROJECTED)
+        norm = projected_norm(at, self._components(at))
+        sigma, spread = noise(at.rho, at.n, norm)
         felt = math.sqrt(2.0 / math.pi if self.free else self._components(at))
-        return sigma, 2.0 * PROJECTED**2 + 2.0 * felt * PROJECTED * spread
+        return sigma, 2.0 * norm**2 + 2.0 * felt * norm * spread
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
         sigma, square = self._balance(at)
+        norm = projected_norm(at, self._components(at))
 
         def plan(size: int) -> Learner:
             rule = DualAveraging(np.zeros(size), 1.0 / math.sqrt(at.n * square))
-            query = Gradient(ABSOLUTE.loss, size, PROJECTED)
+            query = Gradient(ABSOLUTE.loss, size, norm)
             return Learner(Scattered(at.n), query, rule, ROOT, sigma, selector="average")
 
-        return run_linear(ABSOLUTE, at, self._components(at), PROJECTED, plan, rng)
+        return run_linear(ABSOLUTE, at, self._components(at), norm, plan, rng)
 
     def bound(self, at: Setting) -> float:
         k = self._components(at)
@@ -272,20 +279,21 @@ class ProjectedFrankWolfe:
     def _components(self, at: Setting) -> int:
         return automatic_components(at.n, at.rho, at.d)
 
-    def _query(self, size: int) -> HybridGradient:
-        return HybridGradient(LOGISTIC.loss, size, PROJECTED, diameter=2.0 * self.radius)
+    def _query(self, at: Setting, size: int) -> HybridGradient:
+        norm = projected_norm(at, self._components(at))
+        return HybridGradient(LOGISTIC.loss, size, norm, diameter=2.0 * self.radius)
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
         def plan(size: int) -> Learner:
-            query = self._query(size)
+            query = self._query(at, size)
             rule = FrankWolfe(np.zeros(size), Ball(self.radius))
             return Learner(Scattered(at.n), query, rule, ROOT, noise(at.rho, at.n, query.bound)[0], selector="last")
 
-        return run_linear(LOGISTIC, at, self._components(at), PROJECTED, plan, rng)
+        return run_linear(LOGISTIC, at, self._components(at), self._query(at, 1).feature_norm, plan, rng)
 
     def bound(self, at: Setting) -> float:
-        k, query = self._components(at), self._query(1)
-        smoothness = LOGISTIC.loss.smoothness * PROJECTED**2
+        k, query = self._components(at), self._query(at, 1)
+        smoothness = LOGISTIC.loss.smoothness * query.feature_norm**2
         spread = noise(at.rho, at.n, query.bound)[1]
         start = float(LOGISTIC.excess(np.zeros((1, 2)))[0])
         learned = frank_wolfe_bound(at.n, at.n, k, spread, 2.0 * self.radius, query.bound, smoothness, start)

@@ -23,6 +23,7 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    enough_deletions,
     pooled,
     ratio_at_equal_x,
     slope_of,
@@ -41,15 +42,15 @@ class Sizes:
     """How often records are drawn and learned from, for every point."""
     pilots: int
     """How often every problem of a family is learned, to find the worst."""
-    deletions: float
-    """How many deletions there are for every point, multiplied by ρ; but ``least`` to ``most``."""
+    replays: int
+    """How many deletions should replay, for every point; ``least`` to ``most`` are tried."""
     least: int
     most: int
 
 
 RHOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-FULL = Sizes(2**13, RHOS, runs=8, pilots=4, deletions=100.0, least=240, most=4000)
-QUICK = Sizes(2**11, RHOS, runs=4, pilots=2, deletions=40.0, least=60, most=1200)
+FULL = Sizes(2**13, RHOS, runs=8, pilots=4, replays=60, least=160, most=4000)
+QUICK = Sizes(2**11, RHOS, runs=4, pilots=2, replays=16, least=60, most=1200)
 
 
 def _rng(*of: Any) -> np.random.Generator:
@@ -74,14 +75,16 @@ def _worst(row: Row, who: str, rho: float, sizes: Sizes) -> float:
 def _point(row: Row, who: str, rho: float, sizes: Sizes) -> dict[str, Any]:
     """Learn several times, and delete from each transcript."""
     member = _worst(row, who, rho, sizes)
-    number = math.ceil(min(max(sizes.deletions / rho, sizes.least), sizes.most) / sizes.runs)
-    excess, complexity, replays = [], [], []
+    excess, complexity, replays, number = [], [], [], 0
     for run in range(sizes.runs):
         rng = _rng(row.name, who, rho, member, run)
         problem = row.problem(who, sizes.n, rho, member, rng)
         records = problem.records()
         transcript, learned = learn_with_outcome(problem.learner, records, rng)
         excess.append(problem.excess(transcript.model(problem.learner)))
+        if run == 0:
+            wanted = enough_deletions(problem.learner, records, transcript, sizes.replays, rng)
+            number = math.ceil(min(max(wanted, sizes.least), sizes.most) / sizes.runs)
         cost = cost_of_deletions(problem.learner, records, transcript, learned.evaluations, number, rng)
         complexity.append(cost.complexity)
         replays.append(cost.replays)
@@ -126,10 +129,10 @@ def _curve(points: list[dict[str, Any]]) -> Curve:
 
 
 def _ruled_by_noise(row: dict[str, Any], who: str) -> list[dict[str, Any]]:
-    """Return the points at least twice above what remains without noise, and below a third of nothing learned."""
+    """Return the points at least twice above what remains without noise, and at most half of nothing learned."""
     points: list[dict[str, Any]] = row["curves"][who]
     quiet = points[-1]["excess"]["mean"]
-    return [p for p in points[:-1] if 2.0 * quiet <= p["excess"]["mean"] <= row["unlearned"] / 3.0]
+    return [p for p in points[:-1] if 2.0 * quiet <= p["excess"]["mean"] <= row["unlearned"] / 2.0]
 
 
 def _slope(row: dict[str, Any], who: str) -> Slope | None:

@@ -13,7 +13,7 @@ from benchmarks.paper.page import counted, page_of
 
 TINY = {
     "tradeoff": lambda watch: tradeoff.measure_at(
-        tradeoff.Sizes(96, (0.3, 0.7, 1.0), runs=2, pilots=1, deletions=8.0, least=8, most=20), watch
+        tradeoff.Sizes(96, (0.3, 0.7, 1.0), runs=2, pilots=1, replays=2, least=8, most=20), watch
     ),
     "sgd_2021": lambda watch: sgd_2021.measure_at(
         sgd_2021.Sizes(3, 128, (0.3, 0.6), 0.5, (64, 128), runs=2, pilots=1, deletions=8), watch

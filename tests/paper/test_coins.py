@@ -12,7 +12,7 @@ from cases.patching import patched_everywhere
 from cases.printed import FAILS, PASSES, of_the_paper, start
 from expunge import DualAveraging, Everyone
 from expunge.engine.checks import check_exact
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps
+from expunge.engine.couplings.common import KEPT, Toss, keep_or_jump, keeps
 
 
 def printed_ratio(shift, projection, coins):

@@ -5,34 +5,30 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-import numpy as np
-from sklearn.random_projection import SparseRandomProjection
-
-from expunge.base.columns import csr
-from expunge.base.errors import BadPlan, CorruptStore
+from expunge.base.errors import BadPlan
+from expunge.models.projecting import packed
 from expunge.models.stored import Stored
-from expunge.store.codec import UNREADABLE, pack, unpack
 from expunge.store.saving import as_path, save
-from expunge.store.state import KNOWN, PROJECTION, Description
+from expunge.store.state import KNOWN, Description
 
 SEED_TELLS = (
     "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"
 )
 """Why nothing in a file may come from a ``random_state``."""
 NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "plan_", "_metadata_request")
-"""Attributes that lie elsewhere in a file, or in none: what a pipeline passes on to `fit` is no part of a model."""
+"""Attributes that are elsewhere in a file, or not in it: what a pipeline passes to `fit` is not part of a model."""
 
 
 class Storable(Stored):
     """An estimator that can be saved into a file."""
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model, with its records and all that is kept beside them, into a new file.
+        """Write the model, its records and its transcript into a new file.
 
-        From then on use ``expunge.open(path)``: requests to it are durable. This model stays as it is, in memory, and
-        what is asked of it does not reach the file. Beside the file lies a key, in a file of its own, with which
-        receipts name people; keep it, and keep it apart from exported receipts. A model that was trained with a
-        ``random_state`` is refused: from that number, which can be found by trying, the noise could be computed.
+        From then on use ``expunge.open(path)``: requests to it are durable. This model stays in memory, and later
+        requests to it do not reach the file. Beside the file is a separate key file, for the digests that name people
+        in receipts; keep it, and keep it apart from exported receipts. A model that was trained with a ``random_state``
+        is refused: from that number, which can be found by trying, the noise could be computed.
         """
         self._need_fit()
         self._refuse_seed()
@@ -52,7 +48,7 @@ class Storable(Stored):
             )
 
     def _packed_projection(self) -> bytes | None:
-        return _packed(self.__dict__.get("_projection"))
+        return packed(self.__dict__.get("_projection"))
 
     def _description(self) -> Description:
         known = model_class(type(self))
@@ -63,33 +59,12 @@ class Storable(Stored):
         attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}
         for name, value in {**parameters, **attributes}.items():
             if (strange := KNOWN.strange(value)) is not None:
-                raise BadPlan(f"{name}: a file cannot hold a {strange}; take it off the model, or keep it elsewhere.")
+                raise BadPlan(
+                    f"{name}: a file cannot hold a {strange}; remove it from the model, or keep it elsewhere."
+                )
         return Description(known.__name__, parameters, attributes, self.plan_)
 
 
 def model_class(kind: type) -> Any:
     """Return the class that a model is opened as: its own, or, of a user's own class, the nearest of Expunge's."""
     return next(one for one in kind.__mro__ if one.__module__.startswith("expunge.models."))
-
-
-def _packed(projection: SparseRandomProjection | None) -> bytes | None:
-    if projection is None:
-        return None
-    matrix = projection.components_.tocsr()
-    arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    return pack(str(matrix.shape[1]), arrays)
-
-
-def unpacked(content: bytes) -> SparseRandomProjection:
-    """Return a random projection that was packed."""
-    text, arrays = unpack(content)
-    try:
-        matrix = csr(arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"], int(text))
-        matrix.check_format(full_check=True)
-    except UNREADABLE as error:
-        raise CorruptStore(f"arrays, row {PROJECTION} is no projection ({error}); restore a backup.") from error
-    projection = SparseRandomProjection(matrix.shape[0], dense_output=True)
-    projection.components_ = matrix
-    projection.n_components_ = matrix.shape[0]
-    projection.n_features_in_ = matrix.shape[1]
-    return projection
