@@ -22,6 +22,7 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    has_replays,
     ratio_at_equal_x,
     slope_of,
 )
@@ -110,7 +111,7 @@ def _point(sweep: str, who: str, n: int, rho: float, sizes: Sizes) -> dict[str, 
     return {
         "sweep": sweep, "who": who, "n": n, "rho": rho, "tilt": mean, "steps": transcript.steps, "sigma": learner.sigma,
         "excess": Mean.of(excess).record(), "complexity": Mean.of(complexity).record(),
-        "replays": Mean.of(replays).record(),
+        "replays": Mean.of(replays).record(), "deletions": sizes.deletions * sizes.runs,
     }  # fmt: skip
 
 
@@ -176,7 +177,7 @@ def _slopes(result: Result, sweep: str) -> list[Verdict]:
 
 
 def _curve(points: Points, x: str) -> Curve:
-    used = [p for p in points if x != "complexity" or p["replays"]["mean"] > 0.0]
+    used = [p for p in points if x != "complexity" or has_replays(p)]
     at = [Mean(**p[x]) if x == "complexity" else Mean(p["n"] * p[x], 0.0, p["excess"]["runs"]) for p in used]
     return Curve(at, [Mean(**p["excess"]) for p in used])
 
@@ -214,42 +215,48 @@ def tables(result: Result) -> list[Table]:
     return [Table(head, rows)]
 
 
+def _draw_rates(axes: Any, result: Result, who: str, color: str) -> None:
+    for sweep, marker in (("ρ", "o-"), ("n", "s:")):
+        x, y = _curve(_noisy(result, sweep, who), "rho")
+        fixed = f"n = {result['n']:,}" if sweep == "ρ" else f"ρ = {result['rho']:g}"
+        fit = _fit(result, sweep, who)
+        text = f"{who}, {fixed}" + ("" if fit is None else f": {fit.slope:+.2f}")
+        axes.errorbar(
+            [at.mean for at in x], [at.mean for at in y], [at.half for at in y], fmt=marker, color=color, markersize=4,
+            linewidth=1, markerfacecolor=color if sweep == "ρ" else "none", label=text,
+        )  # fmt: skip
+    used = _ruled_by_noise(result, "ρ", who)
+    if used:
+        at = np.array([p["n"] * p["rho"] for p in used])
+        middle, height = np.exp(np.log(at).mean()), np.exp(np.mean(np.log([p["excess"]["mean"] for p in used])))
+        line = 1.15 * height * (at / middle) ** EXPONENTS[who]
+        axes.plot(at, line, "--", color="0.35", linewidth=1.2)
+        text = f"{EXPONENTS[who]:.2f}"
+        axes.annotate(text, (at[0], line[0]), (-4, 4), textcoords="offset points", fontsize=9, ha="center")
+
+
 def draw(result: Result) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
 
     figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for number, who in enumerate(EXPONENTS):
-        color = f"C{number}"
-        for sweep, marker in (("ρ", "o-"), ("n", "s:")):
-            x, y = _curve(_noisy(result, sweep, who), "rho")
-            fixed = f"n = {result['n']:,}" if sweep == "ρ" else f"ρ = {result['rho']:g}"
-            fit = _fit(result, sweep, who)
-            text = f"{who}, {fixed}" + ("" if fit is None else f": {fit.slope:+.2f}")
-            left.errorbar(
-                [at.mean for at in x], [at.mean for at in y], [at.half for at in y], fmt=marker, color=color,
-                markersize=4, linewidth=1, markerfacecolor=color if sweep == "ρ" else "none", label=text,
-            )  # fmt: skip
-        used = _ruled_by_noise(result, "ρ", who)
-        if used:
-            at = np.array([p["n"] * p["rho"] for p in used])
-            middle, height = np.exp(np.log(at).mean()), np.exp(np.mean(np.log([p["excess"]["mean"] for p in used])))
-            line = height * (at / middle) ** EXPONENTS[who]
-            left.plot(at, 1.15 * line, "--", color="0.35", linewidth=1.2)
-            left.annotate(
-                f"{EXPONENTS[who]:.2f}", (at[-1], 1.15 * line[-1]), (4, 0), textcoords="offset points", fontsize=9
-            )
+        _draw_rates(left, result, who, f"C{number}")
         x, y = _curve(_noisy(result, "ρ", who), "complexity")
-        half = [[min(at.half, 0.9 * at.mean) for at in x], [at.half for at in x]]
-        right.errorbar(
-            [at.mean for at in x], [at.mean for at in y], [at.half for at in y], half, fmt="o-", color=color,
-            markersize=4, linewidth=1, elinewidth=0.7, label=who,
-        )  # fmt: skip
+        if x:
+            half = [[min(at.half, 0.9 * at.mean) for at in x], [at.half for at in x]]
+            right.errorbar(
+                [at.mean for at in x], [at.mean for at in y], [at.half for at in y], half, fmt="o-",
+                color=f"C{number}", markersize=4, linewidth=1, elinewidth=0.7, label=who,
+            )  # fmt: skip
     for axes, label in ((left, "nρ"), (right, "evaluations of a deletion / of learning (measured)")):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(label)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="lower left")
+        axes.xaxis.set_major_formatter(LogFormatterSciNotation())
+        axes.xaxis.set_minor_formatter(NullFormatter())
     left.set_ylabel("excess risk")
     left.set_title("against nρ (dashed: the theorems' exponents)", fontsize=10)
     right.set_title(f"against measured complexity, n = {result['n']:,}", fontsize=10)

@@ -24,6 +24,7 @@ from benchmarks.paper.measuring import (
     at_most,
     cost_of_deletions,
     enough_deletions,
+    has_replays,
     pooled,
     ratio_at_equal_x,
     slope_of,
@@ -136,7 +137,7 @@ def _ruled_by_noise(row: dict[str, Any], who: str) -> list[dict[str, Any]]:
 
 
 def _slope(row: dict[str, Any], who: str) -> Slope | None:
-    points = [p for p in _ruled_by_noise(row, who) if p["replays"]["mean"] > 0.0]
+    points = [p for p in _ruled_by_noise(row, who) if has_replays(p)]
     return slope_of(*_curve(points)) if len(points) >= 3 else None
 
 
@@ -144,13 +145,13 @@ def _slope_verdict(row: dict[str, Any], who: str) -> Verdict:
     exponent, slope = row["exponent"], _slope(row, who)
     claim = f"Row {row['row']}, {who}: where noise rules, excess falls like complexity^{exponent:.2f} or faster"
     if slope is None:
-        return Verdict(claim, None, "fewer than three points where noise rules")
+        return Verdict(claim, None, "fewer than three points where noise rules and enough deletions replay")
     return Verdict(claim, at_most(exponent + TOLERANCE, slope.low, slope.high), f"exponent {slope}")
 
 
 def _ratio_verdict(row: dict[str, Any]) -> Verdict:
     curves = {
-        who: _curve([p for p in row["curves"][who][:-1] if p["replays"]["mean"] > 0.0]) for who in (PAPER, OURS)
+        who: _curve([p for p in row["curves"][who][:-1] if has_replays(p)]) for who in (PAPER, OURS)
     }  # fmt: skip
     claim = f"Row {row['row']}: at equal measured complexity ours has the smaller excess"
     found = ratio_at_equal_x(curves[PAPER], curves[OURS])
