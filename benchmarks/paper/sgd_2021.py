@@ -52,7 +52,7 @@ class Sizes:
     """In each run."""
 
 
-FULL = Sizes(4, 2**15, (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.02, (2**13, 2**14, 2**15, 2**16), 8, 2, 400)
+FULL = Sizes(4, 2**15, (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.04, (2**13, 2**14, 2**15, 2**16), 8, 2, 400)
 QUICK = Sizes(4, 2**13, (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.04, (2**11, 2**12, 2**13), 4, 1, 100)
 
 
@@ -158,15 +158,30 @@ def _fit(result: Result, sweep: str, who: str) -> Slope | None:
     return slope_of([p["n"] * p["rho"] for p in used], [Mean(**p["excess"]) for p in used])
 
 
+def exponent_of_bound(who: str, used: Points) -> float:
+    """Return the exponent of the term with the noise on these points.
+
+    Table 1 hides logarithms, which count where n varies: Frank-Wolfe's term is √d·σ·√log₂n·ln n/n, where σ is that of a
+    node of the tree.
+    """
+    if who == SGD or len({p["n"] for p in used}) == 1:
+        return EXPONENTS[who]
+    terms = [p["sigma"] * math.sqrt(math.log2(p["n"])) * math.log(p["n"]) / p["n"] for p in used]
+    return float(np.polyfit(np.log([p["n"] * p["rho"] for p in used]), np.log(terms), 1)[0])
+
+
 def _slopes(result: Result, sweep: str) -> list[Verdict]:
     fits, found = {who: _fit(result, sweep, who) for who in EXPONENTS}, []
     of = f"against nρ by {'ρ' if sweep == 'ρ' else 'n'}"
     for who, fit in fits.items():
-        claim = f"{who}, {of}: excess falls like (nρ)^{EXPONENTS[who]:.2f} or faster"
+        logs = " and its logarithms" if who == FRANK_WOLFE and sweep == "n" else ""
+        claim = f"{who}, {of}: excess falls like (nρ)^{EXPONENTS[who]:.2f}{logs}, or faster"
         if fit is None:
             found.append(Verdict(claim, None, "fewer than three points where noise rules"))
-        else:
-            found.append(Verdict(claim, at_most(EXPONENTS[who] + TOLERANCE, fit.low, fit.high), f"exponent {fit}"))
+            continue
+        limit = exponent_of_bound(who, _ruled_by_noise(result, sweep, who))
+        held = at_most(limit + TOLERANCE, fit.low, fit.high)
+        found.append(Verdict(claim, held, f"exponent {fit}" + (f", the bound's {limit:.2f}" if logs else "")))
     one, other, claim = fits[FRANK_WOLFE], fits[SGD], f"Frank-Wolfe's excess falls faster than SGD's, {of}"
     if one is None or other is None:
         return [*found, Verdict(claim, None, "fewer than three points where noise rules")]
@@ -232,7 +247,7 @@ def _draw_rates(axes: Any, result: Result, who: str, color: str) -> None:
         line = 1.15 * height * (at / middle) ** EXPONENTS[who]
         axes.plot(at, line, "--", color="0.35", linewidth=1.2)
         text = f"{EXPONENTS[who]:.2f}"
-        axes.annotate(text, (at[0], line[0]), (-4, 4), textcoords="offset points", fontsize=9, ha="center")
+        axes.annotate(text, (at[0], line[0]), (4, 4), textcoords="offset points", fontsize=9, ha="left")
 
 
 def draw(result: Result) -> Any:
@@ -268,8 +283,9 @@ CHAPTER = Chapter(
     "Against 2021: SGD and Frank-Wolfe",
     "The paper improves on Ullah et al. (2021): for smooth losses the term with the noise is √d/(nρ) instead of "
     "(√d/(nρ))^⅔. Here both learners run on one family of smooth problems, each on the problem that is worst for it, "
-    "and the exponents are fitted where noise rules. These are rates: which of the two is better at a given nρ also "
-    "depends on constants. The same runs are compared at equal measured complexity. Exponents are told apart if they "
+    "and the exponents are fitted where noise rules: from twice the excess that remains without it to a third of that of "
+    "a model that has learned nothing. These are rates: which of the two is better at a given nρ also depends on "
+    "constants. The same runs are compared at equal measured complexity. Exponents are told apart if they "
     f"differ by more than {TOLERANCE:g}.",
     measure,
     draw,
