@@ -283,8 +283,8 @@ CHAPTER = Chapter(
     "Against 2021: SGD and Frank-Wolfe",
     "The paper improves on Ullah et al. (2021): for smooth losses the term with the noise is √d/(nρ) instead of "
     "(√d/(nρ))^⅔. Here both learners run on one family of smooth problems, each on the problem that is worst for it, "
-    "and the exponents are fitted where noise rules: from twice the excess that remains without it to a third of that of "
-    "a model that has learned nothing. These are rates: which of the two is better at a given nρ also depends on "
+    "and the exponents are fitted where noise rules: from twice the excess that remains without it to a third of that "
+    "of a model that has learned nothing. These are rates: which of the two is better at a given nρ also depends on "
     "constants. The same runs are compared at equal measured complexity. Exponents are told apart if they "
     f"differ by more than {TOLERANCE:g}.",
     measure,
