@@ -39,6 +39,55 @@ def test_every_name_that_a_proof_gives_is_in_the_code():
         assert resolve_name(dotted) is not None
 
 
+PAPER_ITEMS, PAPER_ERRATA = 117, 57
+"""How many items of the paper docs/paper.md lists, and how many errors. Neither becomes smaller."""
+
+
+def _table_rows(text: str, first: str) -> list[list[str]]:
+    """The rows of all tables whose first cell matches, as cells."""
+    lines = [line for line in text.splitlines() if re.match(rf"\| {first} \|", line)]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_every_name_and_test_on_the_page_of_the_paper_is_there():
+    text = (ROOT / "docs" / "paper.md").read_text()
+    missing = []
+    for dotted in sorted(set(re.findall(r"`(expunge\.[\w.]+)`", text))):
+        try:
+            resolve_name(dotted)
+        except (ImportError, AttributeError):
+            missing.append(dotted)
+    for path, name in sorted(set(re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)(?:::(test_\w+))?`", text))):
+        file = ROOT / path
+        if not file.exists() or (name and f"def {name}(" not in file.read_text()):
+            missing.append(f"{path}::{name}" if name else path)
+    assert not missing, "docs/paper.md names what is not there:\n" + "\n".join(missing)
+
+
+def test_the_page_of_the_paper_lists_every_item_with_its_code_and_what_shows_it():
+    text = (ROOT / "docs" / "paper.md").read_text()
+    items, errata = _table_rows(text, r"\d+"), _table_rows(text, r"E\d+")
+    assert [int(row[0]) for row in items] == list(range(1, PAPER_ITEMS + 1))
+    assert [int(row[0][1:]) for row in errata] == list(range(1, PAPER_ERRATA + 1))
+    for number, item, says, code, shown, corrected in items:
+        assert item, number
+        assert says, number
+        assert re.search(r"`(expunge\.|benchmarks/)", code), number
+        assert re.search(r"`(tests|benchmarks)/", shown), number
+        assert {int(one) for one in re.findall(r"\bE(\d+)", corrected)} <= set(range(1, PAPER_ERRATA + 1)), number
+    for number, where, printed, wrong, holds, _ in errata:
+        assert all((where, printed, wrong, holds)), number
+
+
+def test_every_test_of_an_error_of_the_paper_is_on_its_page():
+    text = (ROOT / "docs" / "paper.md").read_text()
+    files = sorted((ROOT / "tests" / "paper").glob("test_*.py"))
+    assert files
+    for file in files:
+        for name in re.findall(r"^def (test_\w+)\(", file.read_text(), flags=re.MULTILINE):
+            assert f"`tests/paper/{file.name}::{name}`" in text, name
+
+
 def test_the_architecture_names_every_module_and_no_other():
     package, text = ROOT / "src" / "expunge", (ROOT / "docs" / "architecture.md").read_text()
     listed = re.search(r"```text\n(__init__\.py .*?)```", text, flags=re.DOTALL)

@@ -1,7 +1,7 @@
 """The sequential coupling: a coin for each row, in order, until the first that jumps.
 
 Ullah & Arora (2023), "From adaptive query release to machine unlearning", Algorithm TreeUnlearn, its errors corrected
-(`tests/engine/test_paper_errors.py` shows each). Proof: docs/guarantee.md#sequential.
+(`tests/paper` shows each). Proof: docs/guarantee.md#sequential.
 """
 
 from __future__ import annotations
