@@ -176,3 +176,29 @@ LOGISTIC = LinearModel(
     lambda scores, rng: np.where(rng.random(len(scores)) < special.expit(scores), 1.0, -1.0),
     _logistic_excess,
 )
+
+
+# --- row 3, the worst dimension: what makes the term n^(-1/2) show ----------------------------------------
+
+
+def gaussian_logistic(n: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return x ~ N(0, I/d) and classes by the logistic model with w* = R e₁.
+
+    A fixed problem of a linear model is learned at d/n. With about R√n/8 dimensions that is R n^(-1/2)/8.
+    """
+    features = rng.standard_normal((n, d)) / math.sqrt(d)
+    right = special.expit(LOGISTIC_LENGTH * features[:, 0])
+    return features, np.where(rng.random(n) < right, 1.0, -1.0)
+
+
+def gaussian_logistic_excess(w: Array) -> float:
+    """Return the exact excess risk, by quadrature over the best score and what the model adds across it."""
+    best = LOGISTIC_LENGTH / math.sqrt(len(w)) * _NODES
+    across = float(np.linalg.norm(w[1:])) / math.sqrt(len(w))
+    scores = (w[0] / LOGISTIC_LENGTH) * best[:, None] + across * _NODES
+    weights, right = _WEIGHTS / _WEIGHTS.sum(), special.expit(best)[:, None]
+
+    def risk(s: Array) -> Array:
+        return np.asarray(right * np.logaddexp(0.0, -s) + (1.0 - right) * np.logaddexp(0.0, s))
+
+    return float(weights @ (risk(scores) @ weights - risk(best[:, None])[:, 0]))

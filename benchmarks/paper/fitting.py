@@ -1,0 +1,146 @@
+"""Sweeps over n, ρ or d: points with their errors, exponents with intervals, and what they are compared with."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from benchmarks.paper.methods import Measured, Method, Setting
+from scipy import stats
+
+TOLERANCE = 0.05
+"""A sum of powers is not one power: an exponent is missed if all of its interval is slower by more than this."""
+LEAST_ERROR = 0.02
+"""Weights treat no point as known better than to 2 %, so that none decides alone."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One quantity varied, the others held: what the theorem says of the exponent."""
+
+    row: str
+    """The row of Table 1, or "ours"."""
+    method: Method
+    regime: str
+    varied: str
+    values: tuple[float, ...]
+    fixed: Setting
+    theorem: Fraction
+    quick: int = 3
+    """How many of the values, the first ones, a quick run takes."""
+    of: str = "model"
+    judged: bool = True
+    """Whether a claim hangs on it; the others are shown for comparison."""
+    expected: Callable[[Setting], float] | None = None
+    """What the exponent is compared with beside the theorem's; by default the derived bound."""
+
+    def setting(self, value: float) -> Setting:
+        n, rho, d = self.fixed
+        match self.varied:
+            case "n":
+                return Setting(round(value), rho, d)
+            case "n, ρ = n^−¼":
+                return Setting(round(value), value**-0.25, d)
+            case "ρ":
+                return Setting(n, value, d)
+            case _:
+                return Setting(n, rho, round(value))
+
+    def chosen(self, quick: bool) -> tuple[float, ...]:
+        return self.values[: self.quick] if quick else self.values
+
+
+Runs = dict[tuple[str, str, Setting], list[Measured]]
+
+
+def seed_of(method: Method, at: Setting, repetition: int) -> list[int]:
+    return [zlib.crc32(f"{method.name} {method.problem}".encode()), at.n, round(1e6 * at.rho), at.d, repetition]
+
+
+def run_all(sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None]) -> Runs:
+    """Measure every setting once for each repetition; sweeps share settings."""
+    jobs = {
+        (s.method.name, s.method.problem, at): s.method for s in sweeps for at in map(s.setting, s.chosen(quick))
+    }  # fmt: skip
+    work = {key: 2.0**10 + min(key[2].n, 2**16) for key in jobs}  # about proportional to the time
+    runs: Runs = {}
+    done, total = 0.0, sum(work.values()) * repetitions
+    for key, method in jobs.items():
+        runs[key] = []
+        for repetition in range(repetitions):
+            rng = np.random.default_rng(seed_of(method, key[2], repetition))
+            runs[key].append(method.measure(key[2], rng))
+            done += work[key]
+            watch(done / total)
+    return runs
+
+
+class Point(NamedTuple):
+    """The worst problem's mean, its standard error and how many runs it is from."""
+
+    x: float
+    mean: float
+    error: float
+    runs: int
+    bound: float
+
+
+def point(sweep: Sweep, x: float, runs: Runs) -> Point:
+    at = sweep.setting(x)
+    each = np.stack([measured[sweep.of] for measured in runs[sweep.method.name, sweep.method.problem, at]])
+    worst = each[:, each.mean(axis=0).argmax()]
+    error = float(worst.std(ddof=1)) / math.sqrt(len(worst))
+    return Point(x, float(worst.mean()), error, len(worst), (sweep.expected or sweep.method.bound)(at))
+
+
+def fitted(points: Sequence[Point]) -> tuple[float, float, float]:
+    """Return the slope of log mean against log x, and its 95 % interval (Student's, over the repetitions)."""
+    x = np.log([p.x for p in points])
+    y = np.log([p.mean for p in points])
+    relative = np.array([p.error / p.mean for p in points]) ** 2
+    weights = 1.0 / (relative + LEAST_ERROR**2)
+    centred = x - np.average(x, weights=weights)
+    pull = weights * centred / np.sum(weights * centred**2)
+    slope, each = float(pull @ y), pull**2 * relative
+    freedom = each.sum() ** 2 / np.sum(each**2 / (np.array([p.runs for p in points]) - 1))
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(each.sum())
+    return slope, slope - half, slope + half
+
+
+def evaluate(sweep: Sweep, quick: bool, runs: Runs) -> dict[str, Any]:
+    """Return what JSON holds of a sweep."""
+    points = [point(sweep, x, runs) for x in sweep.chosen(quick)]
+    slope, low, high = fitted(points)
+    of_bound = float(np.polyfit(np.log([p.x for p in points]), np.log([p.bound for p in points]), 1)[0])
+    kept = ("n", "rho", "d")
+    held = {k: v for k, v in zip(kept, sweep.fixed, strict=True) if v}
+    return {
+        "row": sweep.row, "method": sweep.method.name, "problem": sweep.method.problem, "regime": sweep.regime,
+        "varied": sweep.varied, "of": sweep.of, "fixed": held, "theorem": str(sweep.theorem), "judged": sweep.judged,
+        "slope": slope, "low": low, "high": high, "slope_of_bound": of_bound,
+        "of_bound": max(p.mean / p.bound for p in points), "points": [p._asdict() for p in points],
+    }  # fmt: skip
+
+
+def not_slower(result: dict[str, Any]) -> bool | None:
+    """Say whether an exponent is at most the theorem's, or at most what its bound has on the very same points.
+
+    The bound has the logarithms and the smaller terms that the theorem's power leaves out. None: not decided.
+    """
+    limit = max(float(Fraction(result["theorem"])), result["slope_of_bound"]) + TOLERANCE
+    if result["high"] <= limit:
+        return True
+    return False if result["low"] > limit else None
+
+
+def as_in_the_theorem(result: dict[str, Any]) -> str:
+    """Say how a fitted exponent lies to the theorem's."""
+    theorem = float(Fraction(result["theorem"]))
+    if result["high"] < theorem:
+        return "faster"
+    return "slower" if result["low"] > theorem else "inside"
