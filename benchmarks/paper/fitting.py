@@ -127,15 +127,33 @@ def evaluate(sweep: Sweep, quick: bool, runs: Runs) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def at_most(limit: float, low: float, high: float, tolerance: float = TOLERANCE) -> bool | None:
+    """Say whether what lies within [low, high] is at most a limit; None: not decided."""
+    if high <= limit + tolerance:
+        return True
+    return False if low > limit + tolerance else None
+
+
+def near(wanted: float, low: float, high: float, tolerance: float = TOLERANCE) -> bool | None:
+    """Say whether what lies within [low, high] is about what is wanted; None: not decided."""
+    if high < wanted - tolerance or low > wanted + tolerance:
+        return False
+    return True if high - low <= 4.0 * tolerance else None
+
+
+def together(each: Sequence[bool | None]) -> bool | None:
+    """Say whether all held; None if some are not decided and none was missed."""
+    if False in each:
+        return False
+    return None if None in each else True
+
+
 def not_slower(result: dict[str, Any]) -> bool | None:
     """Say whether an exponent is at most the theorem's, or at most what its bound has on the very same points.
 
     The bound has the logarithms and the smaller terms that the theorem's power leaves out. None: not decided.
     """
-    limit = max(float(Fraction(result["theorem"])), result["slope_of_bound"]) + TOLERANCE
-    if result["high"] <= limit:
-        return True
-    return False if result["low"] > limit else None
+    return at_most(max(float(Fraction(result["theorem"])), result["slope_of_bound"]), result["low"], result["high"])
 
 
 def as_in_the_theorem(result: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ from benchmarks.paper.problems_with_optima import (
 
 from expunge import Ball, Delete, DualAveraging, FrankWolfe, Gradient, HybridGradient, Learner, MemoryRecords, Scattered
 from expunge import change, learn, paper
+from expunge.engine.accounting import worst_case_rho
 from expunge.engine.learner import Transcript
 from expunge.models.preprocessing import bound_rows
 from expunge.solvers.plans.defaults import automatic_components
@@ -54,6 +55,14 @@ def run_linear(
     if deletions:
         found |= delete_some(learner, records, transcript, deletions, rng)
     return found
+
+
+def most_evaluations(learner: Learner, at: Setting) -> float:
+    """Return n times the probability that the least favourable deletion replays: no deletion takes more on average."""
+    return at.n * worst_case_rho(
+        learner.sigma, learner.schedule, learner.mechanism,
+        bound=learner.query.bound, coupling=learner.coupling, records=at.n,
+    )  # fmt: skip
 
 
 def delete_some(
@@ -87,14 +96,14 @@ class ProjectedFrankWolfe:
     def _query(self, size: int) -> HybridGradient:
         return HybridGradient(LOGISTIC.loss, size, PROJECTED, diameter=2.0 * self.radius)
 
-    def _learner(self, at: Setting, size: int) -> Learner:
+    def learner(self, at: Setting, size: int = 1) -> Learner:
         query = self._query(size)
         rule = FrankWolfe(np.zeros(size), Ball(self.radius))
         return Learner(Scattered(at.n), query, rule, ROOT, root_noise(at.rho, at.n, query.bound)[0], selector="last")
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
         k = self.components(at)
-        return run_linear(LOGISTIC, at, k, PROJECTED, lambda size: self._learner(at, size), rng, self.deletions)
+        return run_linear(LOGISTIC, at, k, PROJECTED, lambda size: self.learner(at, size), rng, self.deletions)
 
     def bound(self, at: Setting) -> float:
         k, query = self.components(at), self._query(1)
@@ -251,13 +260,11 @@ class PlainSmooth:
         return spread, min(choices)
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
-        _, eta = self._plan(at)
+        return run_linear(LOGISTIC, at, at.d, LOOSE, lambda size: self.learner(at, size), rng, self.deletions)
 
-        def plan(size: int) -> Learner:
-            query, rule = Gradient(LOGISTIC.loss, size, LOOSE), DualAveraging(np.zeros(size), eta)
-            return paper.prefix_sums(query, rule, rho=at.rho, n=at.n, selector="average")
-
-        return run_linear(LOGISTIC, at, at.d, LOOSE, plan, rng, self.deletions)
+    def learner(self, at: Setting, size: int = 1) -> Learner:
+        query, rule = Gradient(LOGISTIC.loss, size, LOOSE), DualAveraging(np.zeros(size), self._plan(at)[1])
+        return paper.prefix_sums(query, rule, rho=at.rho, n=at.n, selector="average")
 
     def bound(self, at: Setting) -> float:
         spread, eta = self._plan(at)
