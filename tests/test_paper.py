@@ -20,6 +20,7 @@ from expunge import (
     Logistic,
     MemoryRecords,
     Multinomial,
+    Shuffled,
     change,
     check_exact,
     learn,
@@ -72,6 +73,13 @@ def test_every_learner_is_as_stable_as_asked_for(case):
     wanted = 0.4 if learner.schedule.rate < 1.0 else 0.5
     endless = learner.mechanism == BinaryTree("anytime")
     assert stability(learner, 2**60 if endless else N) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_parts_are_the_papers():
+    learner = LEARNERS["prefix_sums"][0]
+    assert (learner.schedule, learner.mechanism, learner.coupling) == (Shuffled(1), BinaryTree(), "sequential")
+    assert LEARNERS["frank_wolfe"][0].selector == "last"
+    assert LEARNERS["dual_averaging"][0].selector == "average"
 
 
 def test_anytime_noise_is_for_any_number_of_records():

@@ -1,6 +1,6 @@
 """Eight public data sets, each under one fixed stateless encoding.
 
-    from accuracy.datasets import NAMES, load
+    from benchmarks.accuracy.datasets import NAMES, load
 
 Nothing is computed from the data: no means, no vocabulary, no minimum or maximum, no list of categories. So a row's
 encoding depends on that row alone, and deleting a person leaves every other row as it was. Ranges and categories are

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -22,11 +21,9 @@ import sklearn.linear_model
 import sklearn.svm
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import expunge
-from accuracy.datasets import NAMES, Dataset, load
-from accuracy.report import write_report
+from benchmarks.accuracy.datasets import NAMES, Dataset, load
+from benchmarks.accuracy.report import write_report
 
 OUT = Path("out")
 RHOS: tuple[float | str, ...] = (1.0, "auto", 0.5, 0.2, 0.1, 0.03, 0.01)

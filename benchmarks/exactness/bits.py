@@ -8,7 +8,7 @@
 - ranking: twenty candidates that differ in one to three values, ranked by how well the digits of the state fit their
   having been there, after 40 kept deletions. How often the true one is first must be a matter of chance;
 - words: default parameters and 40,000 sparse rows; which words only the deleted record had. The AUC must be 0.5;
-- seeds: a small ``random_state`` is found by trying in memory, and is in no file (`exactness/seeds.py`).
+- seeds: a small ``random_state`` is found by trying in memory, and is in no file (`tests/cases/seeds.py`).
 
 Each attack is also tried on an engine without a grid (`ungridded.py`), where it must succeed, and on the same engine
 with a grid, where it must not. About half an hour on two cores (extrapolated); with --quick four minutes. Writes
@@ -17,26 +17,21 @@ out/bits.json, with the commit it was made at.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
 
-from exactness import seeds
-from exactness.ranking import CANDIDATES, Make, rank
-from exactness.subjects import Seen, Served, Subject, bare, controls, planned, subjects
-from exactness.words import answers_of_engine, answers_without_grid, area, spread
+from benchmarks.exactness.ranking import CANDIDATES, Make, rank
+from benchmarks.exactness.subjects import Seen, Served, Subject, bare, controls, planned, subjects
+from benchmarks.exactness.words import answers_of_engine, answers_without_grid, area, spread
+from benchmarks.problems import OUT, Job, Result, conclude, parser_of, run_jobs
+from cases import seeds
 from expunge.base.types import Array
 from expunge.engine.bits import digits_below, limited, lowest_digit, trailing_zeros, units_for
-from problems import OUT, Job, Result, conclude, parser_of, run_jobs
 
 WANTED = 3.5
 """How far z of the trailing zeros of answers may be off."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from exactness.subjects import COMMON, GONE, OWN, Rankable, Seen, rows_of
+from benchmarks.exactness.subjects import COMMON, GONE, OWN, Rankable, Seen, rows_of
 from expunge.base.types import Array
 from expunge.engine.bits import finest_digit, trailing_zeros
 

@@ -9,7 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from exactness import ungridded
+from cases import ungridded
+from cases.clusters import COUPLINGS, POINTS
+from cases.clusters import learner as clusters
+from cases.federated_stories import Case as Story
+from cases.federated_stories import cases as stories
+from cases.learners import ANYTIME, ROOT, TREE
 from expunge import Delete, Everyone, Identity, Insert, Learner, MemoryRecords, Replace, Transcript
 from expunge.base.types import Array, Ints
 from expunge.engine.changing import change
@@ -20,11 +25,6 @@ from expunge.engine.requests import Request
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.losses import Logistic
 from expunge.solvers.plans.linear import make_plan
-from federated.toy import Case as Story
-from federated.toy import cases as stories
-from paper.cases import ANYTIME, ROOT, TREE
-from paper.cluster_cases import COUPLINGS, POINTS
-from paper.cluster_cases import learner as clusters
 
 PEOPLE, COMMON, OWN, STEPS, RHO = 32, 4, 8, 16, 0.3
 GONE = 0

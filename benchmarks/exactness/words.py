@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse, stats
 
-from exactness import ungridded
+from cases import ungridded
 from expunge import Delete, Learner, MemoryRecords
 from expunge.base.types import Array
 from expunge.engine.bits import trailing_zeros

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -32,13 +31,20 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from benchmarks.federated.digits_data import Clients, Digits, accuracy, load, share_out
+from benchmarks.federated.digits_report import draw, tables
+from benchmarks.federated.digits_settings import (
+    NUMBERS,
+    PLAIN_ROUNDS,
+    RHOS,
+    SETTINGS,
+    Host,
+    Setting,
+    finished,
+    plain_average,
+)
+from benchmarks.streams.report import save_small
 from expunge.base.types import Array
-from federated.digits_data import Clients, Digits, accuracy, load, share_out
-from federated.digits_report import draw, tables
-from federated.digits_settings import NUMBERS, PLAIN_ROUNDS, RHOS, SETTINGS, Host, Setting, finished, plain_average
-from streams.report import save_small
 
 OUT, IMAGE = Path("out"), Path("docs/images/federated.png")
 SEEDS = {20: 10, 100: 10, 1000: 5}

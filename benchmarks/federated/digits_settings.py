@@ -9,25 +9,21 @@ again, whatever ρ is, so that it is no choice here; 1,000 clients have at most 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from benchmarks.federated.digits_data import CLASSES, FEATURES, PARAMETERS, Clients, accuracy, load, share_out
 from expunge.base.types import Array
 from expunge.engine.couplings.coin import replay_probability
 from expunge.engine.selectors import SELECTORS
 from expunge.federated.federation import Federation
 from expunge.solvers.plans.federated import ArrayType, FederatedPlan, FederatedSelector, plan_federation
-from federated.digits_data import CLASSES, FEATURES, PARAMETERS, Clients, accuracy, load, share_out
 
 NUMBERS, RHOS = (20, 100, 1000), (1.0, 0.5, 0.2, 0.1)
 STEPS, RATE = 50, 16.0

@@ -10,15 +10,10 @@ problem has a seed of its own.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.problems import Job, Result, arguments, judged, run_all
+from cases.federated_mistakes import controls, not_mistakes
+from cases.federated_stories import cases
 from expunge.engine.checks import Exactness
-from federated.controls import controls, not_mistakes
-from federated.toy import cases
-from problems import Job, Result, arguments, judged, run_all
 
 
 def names() -> list[tuple[str, str]]:

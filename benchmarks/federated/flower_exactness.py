@@ -8,15 +8,9 @@ two cores. Writes out/flower_exactness.json. The level of a pass is 0.01, shared
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
+from benchmarks.problems import Job, Result, arguments, judged, run_all
 from expunge.engine.checks import Exactness
-from federated.flower_toy import cases, controls
-from problems import Job, Result, arguments, judged, run_all
+from flower.stories import cases, controls
 
 FOR_CONTROLS = 4_000
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -26,11 +25,9 @@ import sklearn.linear_model
 from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import expunge
-from accuracy.datasets import Dataset, load
-from streams.report import save_small
+from benchmarks.accuracy.datasets import Dataset, load
+from benchmarks.streams.report import save_small
 
 OUT, IMAGE = Path("out"), Path("docs/images/descent.png")
 RESULTS = OUT / "descent.json"

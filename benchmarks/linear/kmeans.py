@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -25,13 +24,11 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from sklearn.datasets import make_blobs
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import expunge
-from accuracy.datasets import load
+from benchmarks.accuracy.datasets import load
+from benchmarks.linear.quantized import EPSILONS, QuantizedKMeans
 from expunge.base.errors import NoiseWarning
 from expunge.base.types import Array, Ints
-from linear.quantized import EPSILONS, QuantizedKMeans
 
 OUT = Path("out")
 RHOS = (0.2, 0.05, 0.01)

@@ -1,6 +1,6 @@
 """Quantized k-means of Ginart, Guan, Valiant & Zou, "Making AI Forget You" (NeurIPS 2019).
 
-    from linear.quantized import QuantizedKMeans
+    from benchmarks.linear.quantized import QuantizedKMeans
 
     model = QuantizedKMeans(n_clusters=8, epsilon=2**-5, seed=0).fit(X)  # rows in the unit cube
     model.delete(17)  # True if it had to train anew

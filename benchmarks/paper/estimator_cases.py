@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import expunge
+from cases.learners import Case
 from expunge.engine.requests import Delete, Insert, Replace
-from paper.cases import Case
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "model": ("binary", "multinomial", "svc", "multiclass svc", "huber", "least squares"),

@@ -11,24 +11,20 @@ level that makes one false alarm among all of them a matter of 1 %.
 
 from __future__ import annotations
 
-import sys
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.paper.estimator_cases import case_of, name_of, product
+from benchmarks.problems import OUT, Job, Result, conclude, parser_of, run_jobs, show
+from cases.clusters import cluster_cases, cluster_controls
+from cases.learners import Case
+from cases.learners import cases as small_cases
+from cases.mistakes import Control
+from cases.mistakes import controls as small_controls
 from expunge.engine.checks import check_exact
-from paper.cases import Case
-from paper.cases import cases as small_cases
-from paper.cluster_cases import cluster_cases, cluster_controls
-from paper.controls import Control
-from paper.controls import controls as small_controls
-from paper.estimator_cases import case_of, name_of, product
-from problems import OUT, Job, Result, conclude, parser_of, run_jobs, show
 
 
 def cases() -> list[Case]:

@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 OUT = Path("out")
 RHO, AT_ONCE = 0.03, 100
 HERE = Path(__file__).resolve().parents[2] / "src"
@@ -84,7 +82,7 @@ def main() -> None:
         return
     if given.other is None:
         parser.error("give --other, the src folder of the tree to compare with")
-    from accuracy.datasets import load
+    from benchmarks.accuracy.datasets import load
 
     OUT.mkdir(exist_ok=True)
     data = load("covtype")

@@ -8,7 +8,6 @@ About five minutes; keep the machine quiet. Writes out/speed_estimators.json.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,10 +18,8 @@ import numpy as np
 import sklearn.linear_model
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import expunge
-from accuracy.datasets import load
+from benchmarks.accuracy.datasets import load
 
 OUT = Path("out")
 RHO, DELETIONS, REPEATS = 0.03, 5_000, 5

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from cases.hostile import alter, tried, write_models
 from expunge.base.errors import ExpungeError
 from expunge.store.state import DESCRIPTION, STATE
 from expunge.store.surroundings import beside
@@ -29,7 +28,6 @@ from expunge.tables.blocks import blocks_of
 from expunge.tables.files import open_table
 from expunge.tables.reading import Broken
 from expunge.tables.schema.toml import parse_schema
-from store.hostile import alter, tried, write_models
 
 ROOM = 2**29
 """How many bytes more than before a bomb may take."""

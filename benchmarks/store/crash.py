@@ -16,7 +16,6 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -26,21 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from cases.killing import EVIDENCE, LATER, Crash, crash, rehearse
+from cases.store_stories import MODELS, OPERATIONS, story
 from expunge.store.failpoints import NAMES
-from store.killing import EVIDENCE, Crash, crash, run
-from store.stories import MODELS, OPERATIONS, Operation, story, write_store
 
 OUT = Path("out")
-LATER = ("request: decided", "request: written", "request: committed")
-"""Where those that finish a request are killed, one after the other."""
 PATIENCE = 6
 """How many times as many kills are tried as should land in an operation."""
 SLACK = 1.02
@@ -50,18 +44,6 @@ SLACK = 1.02
 def kinds_for(operation: str) -> tuple[str, ...]:
     """Return the models that an operation is tried with; for replays, one without noise, where every deletion does."""
     return ("replaying",) if operation == "replay" else tuple(MODELS)
-
-
-def rehearse(folder: Path, kind: str, told: tuple[Operation, ...], times: int = 3) -> tuple[float, Counter[str]]:
-    """Live a story without a kill; return how long it took and how often each failpoint was reached."""
-    seconds = []
-    for turn in range(times):
-        path = folder / str(turn) / "model"
-        (path.parent / "copies").mkdir(parents=True)
-        write_store(kind, path)
-        last = run(path, kind, told).acknowledged[-1]
-        seconds.append(last.seconds)
-    return float(np.median(seconds)), last.reached
 
 
 def crashes(operation: str, instants: int, folder: Path, rng: np.random.Generator) -> Iterator[Crash]:

@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import expunge
 from expunge.base.errors import ExpungeError, StoreError

@@ -27,17 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from rich.progress import Progress
 
 import expunge
 import expunge.store.file
+from cases.killing import everything
+from cases.store_stories import Operation, people, perform, states, story, write_store
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
-from store.killing import everything
-from store.stories import Operation, people, perform, states, story, write_store
 
 OUT = Path("out")
 SECTOR = 512

@@ -11,14 +11,9 @@ is not as it should be. crash.py has real kills.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.problems import Job, Result, arguments, judged, run_all
+from cases.dying import CONTROLS, cases, check_control
 from expunge.engine.checks import Exactness
-from problems import Job, Result, arguments, judged, run_all
-from store.dying import CONTROLS, cases, check_control
 
 
 def names() -> list[tuple[str, str]]:

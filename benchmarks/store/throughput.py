@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -20,10 +19,7 @@ from typing import Any
 import numpy as np
 
 import expunge
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from store.erasures import OUT, syncs
+from benchmarks.store.erasures import OUT, syncs
 
 COLUMNS, RHO = 20, 0.01
 SYNCS = 5

@@ -17,7 +17,6 @@ import argparse
 import itertools
 import json
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,13 +27,11 @@ import numpy as np
 from rich.progress import Progress
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import expunge
+from benchmarks.streams.data import NAMES, ORDERS, Stream, load_stream, requests
+from benchmarks.streams.report import draw, save_small, table
 from expunge.base.errors import SizeWarning
 from expunge.base.types import Array, Ints
-from streams.data import NAMES, ORDERS, Stream, load_stream, requests
-from streams.report import draw, save_small, table
 
 OUT = Path("out")
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

@@ -1,6 +1,6 @@
 """Two of the data sets as streams: records that arrive day by day, and some that ask to be deleted.
 
-    from streams.data import NAMES, ORDERS, load_stream, requests
+    from benchmarks.streams.data import NAMES, ORDERS, load_stream, requests
 
 Rows are encoded as in `accuracy/datasets.py`. A stream is the training part, in the order of the file or in the fixed
 permutation that the split comes from; the test part is held out, as elsewhere.
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from accuracy.datasets import Task, data_folder, load
+from benchmarks.accuracy.datasets import Task, data_folder, load
 from expunge.base.types import Array, Ints
 
 Order = Literal["file order", "shuffled"]

@@ -9,20 +9,16 @@ twins without the mistake, which must pass. The level of a pass is 0.01, shared 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.problems import Job, Result, arguments, judged, run_all
+from cases.estimator_streams import estimator_streams
+from cases.learners import Case
+from cases.stream_mistakes import controls, not_mistakes
+from cases.streams import cases
 from expunge.engine.checks import Exactness, check_exact
-from paper.cases import Case
-from problems import Job, Result, arguments, judged, run_all
-from streams.cases import cases
-from streams.controls import controls, not_mistakes
-from streams.estimator_streams import estimator_streams
 
 FOR_CONTROLS = 4_000, 8_000
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import expunge
+from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge.audit.auditor import RUNS
 from expunge.audit.rehearsal import LEVEL, rehearse, scaled
@@ -11,7 +12,6 @@ from expunge.engine.couplings.coin import KEPT, Toss
 from expunge.solvers.losses import Hinge, MulticlassHinge, Multinomial, Weighted
 from expunge.solvers.plans.protocol import SmallProblem
 from expunge.solvers.plans.small import fewer_classes
-from patching import patched_everywhere
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 3)) / 3

@@ -11,10 +11,10 @@ from unittest import mock
 
 import numpy as np
 
-from expunge import Delete, DualAveraging, Learner, MemoryRecords, PerRecord, change, learn
+from cases.patching import patched_everywhere
+from expunge import BinaryTree, Delete, DualAveraging, Learner, MemoryRecords, PerRecord, Shuffled, change, learn
 from expunge.engine.couplings.coin import KEPT, Toss
 from expunge.engine.mechanisms.binary_tree import lowbit
-from patching import patched_everywhere
 
 FAILS, PASSES = 1e-6, 1e-3
 
@@ -34,7 +34,8 @@ NINE = np.linspace(-2.0, 2.5, 9)[:, None]
 
 def of_the_paper(sigma, query=PULL, rule=None):
     """Return the paper's learner of prefix sums, corrected."""
-    return Learner.of_the_paper(query, rule or DualAveraging(start(), 0.6), sigma)
+    rule = rule or DualAveraging(start(), 0.6)
+    return Learner(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential")
 
 
 def trained(plan, data, seed=0):

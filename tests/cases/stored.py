@@ -105,7 +105,8 @@ MODELS = {
         "LinearSVC", {"rho": 0.5, "steps": 8, "solver": "frank_wolfe", "radius": 4.0, "domain": "l1"}, classes=3
     ),
     "svc in a ball": Case("LinearSVC", {**HALF, "steps": 8, "domain": "l2", "step_size": "paper"}),
-    "svc projected": Case("LinearSVC", {**HALF, "steps": 8, "n_components": 4}, features=9),
+    "svc projected": Case("LinearSVC", {**HALF, "steps": 8, "n_components": 4}, features=9),  # by a sparse matrix
+    "svc projected by signs": Case("LinearSVC", {**HALF, "steps": 8, "n_components": 2}, features=9),
     "linear regression": Case("LinearRegression", {**HALF, **NUMBERS, "steps": 8}, classes=0),
     "huber": Case("HuberRegressor", {**HALF, **NUMBERS, "steps": 8, "epsilon": 0.25}, classes=0, named="numbers"),
     "huber noiseless": Case("HuberRegressor", {**EXACT, **NUMBERS, **DESCENT, "epsilon": 0.25}, classes=0),

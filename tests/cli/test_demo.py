@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from expunge.cli.demo import _draw
+from expunge.cli.crowd import _draw
 
 
 def test_the_demo_shows_all_of_it(done, tmp_path):

@@ -5,8 +5,8 @@ import os
 import pytest
 
 import expunge
+from cases.store_stories import write_store
 from expunge.store import keys
-from store.stories import write_store
 
 
 class Died(BaseException):

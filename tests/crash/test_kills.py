@@ -1,6 +1,6 @@
 """Kill -9 while a store is written to: at every failpoint, and at some random instants.
 
-What must be true afterwards is in benchmarks/store/killing.py; benchmarks/store/crash.py has more instants, and every
+What must be true afterwards is in tests/cases/killing.py; benchmarks/store/crash.py has more instants, and every
 failpoint of every operation with every kind of model.
 """
 
@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import expunge
+from cases.killing import LATER, crash, landing, problems, rehearse, run
+from cases.store_stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
 from expunge.store.failpoints import FEDERATION, NAMES
 from expunge.store.owner import StoredOwner
 from expunge.store.session import Session
-from store.crash import LATER, rehearse
-from store.killing import crash, landing, problems, run
-from store.stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal"),

@@ -5,9 +5,9 @@ import os
 import pytest
 
 import expunge
+from cases.killing import run
+from cases.store_stories import FIRST, people, story, write_store
 from expunge.store import backup, restore, scan
-from store.killing import run
-from store.stories import FIRST, people, story, write_store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed by a signal")
 

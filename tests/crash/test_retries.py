@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from store.dying import CONTROLS, Case, Fate, cases, check_control, undurable, when_recording, whole_state
+from cases.dying import CONTROLS, Case, Fate, cases, check_control, undurable, when_recording, whole_state
 
 pytestmark = pytest.mark.long
 

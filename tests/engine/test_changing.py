@@ -270,15 +270,6 @@ def test_a_plain_function_of_one_record_learns_what_the_batched_query_learns():
     np.testing.assert_allclose(*models)
 
 
-def test_the_papers_algorithm_is_there_by_name():
-    learner = Learner.of_the_paper(Swirl(), DualAveraging(np.zeros(2), 0.1), 2.0)
-    assert (learner.schedule, learner.mechanism, learner.coupling) == (
-        Shuffled(1),
-        BinaryTree(),
-        "sequential",
-    )
-
-
 def test_logistic_regression_learns_and_forgets():
     rng = np.random.default_rng(16)
     truth = np.array([1.0, -2.0, 0.5])

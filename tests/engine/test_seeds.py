@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import expunge
-from exactness.seeds import recovered_contribution, recovered_seed
+from cases.keys import keys_from
+from cases.seeds import recovered_contribution, recovered_seed
 from expunge.base.errors import BadPlan, SeedWarning
 from expunge.engine.randomness import Randomness
-from store.keys import keys_from
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.NoiseWarning")
 rng = np.random.default_rng(3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streams.soak import soak
+from cases.soaking import soak
 
 
 @pytest.mark.parametrize(("schedule", "requests"), [("scattered", 12_000), ("arrival", 12_000), ("shuffled", 4_000)])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases.drawn_streams import draw_stream, learner_of, serve
 from expunge import Arrival, BinaryTree, Scattered, Shuffled, SquareRoot
-from streams.replays import draw_stream, learner_of, serve
 
 LEVEL = 1e-6
 RHO = 0.2

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cases.learners import PEOPLE, learner
 from expunge import Delete, MemoryRecords, PerRecord, Scattered, SquareRoot, change, learn
 from expunge.engine.checks import _state, _state_names, check_same_law
-from paper.cases import PEOPLE, learner
 
 PLAN = learner(Scattered(3), SquareRoot(), sigma=1.5)
 A, B = 0, 1

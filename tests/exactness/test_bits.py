@@ -1,6 +1,6 @@
 """The last digits of stored numbers tell nothing of a deleted record: `check_exact` looks at them too.
 
-Level 0.01 after Bonferroni, fixed seeds. The control is an engine without a grid (`benchmarks/exactness/ungridded.py`),
+Level 0.01 after Bonferroni, fixed seeds. The control is an engine without a grid (`tests/cases/ungridded.py`),
 and one that rounds when it learns and at no other time: both must be caught with p < 1e-6.
 `benchmarks/exactness/bits.py` has more learners, and more runs.
 """
@@ -8,12 +8,12 @@ and one that rounds when it learns and at no other time: both must be caught wit
 import numpy as np
 import pytest
 
+from cases.learners import PEOPLE, TREE, learner
 from cases.toys import long_but
-from exactness.ungridded import check, dense_problem, sparse_problem
+from cases.ungridded import check, dense_problem, sparse_problem
 from expunge import Delete, Everyone, Identity, Scattered, SquareRoot
 from expunge.engine.bits import compare_bits, digits_below, lowest_digit, trailing_zeros
 from expunge.engine.checks import check_exact, compare
-from paper.cases import PEOPLE, TREE, learner
 
 NOISES = ["root", "tree", "identity"]
 

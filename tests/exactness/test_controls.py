@@ -2,8 +2,8 @@
 
 import pytest
 
+from cases.mistakes import controls
 from expunge.engine.checks import check_exact
-from paper.controls import controls
 
 pytestmark = pytest.mark.long
 

@@ -7,9 +7,9 @@ are among those of test_controls.py.
 
 import pytest
 
+from cases.learners import descent_cases
 from cases.toys import long_but
 from expunge.engine.checks import check_exact
-from paper.cases import descent_cases
 
 TESTED = [case for case in descent_cases() if case.in_tests]
 QUICK = (

@@ -6,9 +6,9 @@ any number or product would be noticed. `benchmarks/paper/exactness.py` does the
 
 import pytest
 
+from cases.learners import cases
 from cases.toys import long_but
 from expunge.engine.checks import check_exact
-from paper.cases import cases
 
 TESTED = [case for case in cases() if case.in_tests and not case.name.startswith("descent")]
 QUICK = (

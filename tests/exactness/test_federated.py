@@ -6,9 +6,9 @@ be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/federated/exactne
 
 import pytest
 
+from cases.federated_mistakes import controls
+from cases.federated_stories import cases
 from cases.toys import long_but
-from federated.controls import controls
-from federated.toy import cases
 
 TESTED = ("leave, half of the rounds", "join in mid-replay", "join while rounds are made",
           "moody clients, two leave in turn")  # fmt: skip

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 import expunge.base.grid
+from cases.learners import ALIGNED, BULK, ONE, PEOPLE, STREAM, learner
+from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge import Arrival, BinaryTree, Delete, Everyone, Identity, Insert, Scattered, Shuffled, SquareRoot
 from expunge.engine.checks import check_exact
 from expunge.engine.couplings import verdict
-from paper.cases import ALIGNED, BULK, ONE, PEOPLE, STREAM, learner
-from patching import patched_everywhere
 
 COARSE = 3
 CASES = {

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases.clusters import POINTS, cluster_cases, cluster_controls
 from cases.toys import long_but
 from expunge.engine.checks import _state, _state_names, check_exact, compare
 from expunge.models import KMeans
 from expunge.solvers.lloyd import Lloyd
-from paper.cluster_cases import POINTS, cluster_cases, cluster_controls
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.NoiseWarning")
 

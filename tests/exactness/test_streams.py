@@ -6,10 +6,10 @@ be noticed. Mistakes must be caught with p < 1e-6. `benchmarks/streams/exactness
 
 import pytest
 
+from cases.estimator_streams import estimator_streams
+from cases.stream_mistakes import controls
+from cases.streams import cases
 from expunge.engine.checks import check_exact
-from streams.cases import cases
-from streams.controls import controls
-from streams.estimator_streams import estimator_streams
 
 pytestmark = pytest.mark.long
 

@@ -5,7 +5,7 @@ benchmarks/federated/flower_exactness.py does the same with all stories and many
 
 import pytest
 
-from federated.flower_toy import cases, controls
+from flower.stories import cases, controls
 
 LEVEL = 0.001
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn.linear_model
 
-from expunge.base.errors import RangeWarning
+from expunge.base.errors import BadPlan, RangeWarning
 from expunge.engine.accounting import worst_case_rho
 from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.solvers.losses import Logistic, Multinomial
@@ -321,3 +321,29 @@ def test_targets_that_fill_little_of_their_range_are_warned_of(make, rho):
         model = make(rho=rho, target_range=(0, 50_000_000), feature_norm=2.0).fit(X, y)
     model.insert(X[:1], y[:1])  # one says nothing about the range
     make(rho=rho, target_range=(0, 50_000_000), feature_norm=2.0).fit(X[:50], y[:50])
+
+
+def test_frank_wolfe_without_clipping_is_the_theorems():
+    model = fitted(solver="frank_wolfe", clip=None, rho=0.5)
+    plan, query = model.plan_, model.plan_.learner.query
+    assert (plan.clip, plan.selector) == (None, "last")
+    assert query.bound == pytest.approx(query.longest_row * query.steepest)  # max(2G, HD + G)
+    usual = fitted(solver="frank_wolfe", rho=0.5).plan_
+    assert (usual.clip, usual.selector) == (2.0, "tail")
+    assert fitted(solver="frank_wolfe", clip=None, selector="average", rho=0.5).plan_.selector == "average"
+    assert fitted(clip=None, rho=0.5).plan_ == fitted(rho=0.5).plan_  # dual averaging of two classes clips nothing
+
+
+def test_least_squares_need_a_clip():
+    with pytest.raises(BadPlan, match="clip=None: the slopes of the squared loss have no bound"):
+        fitted(LinearRegression, target_range=(0, 2), clip=None)
+
+
+def test_the_theorems_step_size_falls_with_the_noise_and_the_parameters():
+    given = {"step_size": "theorem", "batch": 1, "epochs": 1}
+    sizes = [planned(2**14, 9, rho=rho, **given).step_size for rho in (1.0, 0.4, 0.1, 0.025)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[2] / sizes[3] == pytest.approx(2.0, rel=0.1)  # √ρ where noise is the larger part
+    wide = planned(2**14, 159, rho=0.025, **given).step_size  # 16 times as many parameters, the intercept included
+    assert sizes[3] / wide == pytest.approx(2.0, rel=0.1)  # d^¼
+    assert planned(2**14, 9, rho=0.025, step_size="paper").step_size > 10 * sizes[3]  # the wrong way round

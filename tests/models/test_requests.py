@@ -33,7 +33,7 @@ def published(model):
     """What the transcript says the coefficients are."""
     weights, intercepts = model.plan_.coefficients(model.transcript_.model(model.plan_.learner))
     if model._projection is not None:
-        weights = np.asarray(weights @ model._projection.components_)
+        weights = model._projection.back(weights)
     if not hasattr(model, "target_range"):
         return weights, intercepts
     low, high = model.target_range

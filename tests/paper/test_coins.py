@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases.learners import EACH, ONE, PEOPLE, Swirl, learner
+from cases.patching import patched_everywhere
 from cases.printed import FAILS, PASSES, of_the_paper, start
 from expunge import DualAveraging, Everyone
 from expunge.engine.checks import check_exact
 from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps
-from paper.cases import EACH, ONE, PEOPLE, Swirl, learner
-from patching import patched_everywhere
 
 
 def printed_ratio(shift, projection, coins):

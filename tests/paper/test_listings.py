@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from cases.patching import patched_everywhere
 from cases.printed import (
     NINE,
     PULL,
@@ -39,7 +40,6 @@ from expunge import (
     verify,
 )
 from expunge.engine.couplings.coin import KEPT, Toss
-from patching import patched_everywhere
 
 
 def test_subtracting_g_prime_along_the_path_of_the_last_leaf_leaves_wrong_sums():

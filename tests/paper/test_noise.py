@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases.learners import EACH, TREE
 from cases.printed import NINE, start, trained
 from expunge import (
     Arrival,
@@ -23,7 +24,6 @@ from expunge import (
     verify,
 )
 from expunge.engine.accounting import noise_for, paper_sigma, rho_for, sigma_for, worst_case_rho
-from paper.cases import EACH, TREE
 
 
 @pytest.mark.parametrize("rho", [1e-4, 1e-5, 1e-6])

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cases.learners import TREE
 from cases.printed import trained
 from expunge import Ball, DualAveraging, Learner, PerRecord, Shuffled
 from expunge.engine.accounting import paper_sigma
 from expunge.models import LogisticRegression
+from expunge.solvers.projection import stretch
 from expunge.solvers.frank_wolfe import HybridGradient
 from expunge.solvers.losses import Logistic, Squared
-from paper.cases import TREE
 
 
 def sarah(first):
@@ -77,11 +78,13 @@ def test_projected_rows_are_longer_than_the_analysis_says_unless_they_are_clippe
     X = rng.normal(size=(400, 300))
     X /= np.linalg.norm(X, axis=1)[:, None]
     model = LogisticRegression(n_components=20, rho=0.1).fit(X, X[:, 0] > 0)
-    projection = model._projection.components_
+    projection = model._projection.back(np.eye(20))
     assert projection.shape == (20, 300)  # k × d: it maps rows of d to rows of k
     assert np.linalg.norm(X @ projection.T, axis=1).max() > 1.3
     stored = np.concatenate([model._records.batch_at(place)[0] for place in range(model.plan_.steps)])
-    assert np.linalg.norm(stored, axis=1).max() <= 1.0 + 1e-12
+    limit = model.plan_.feature_norm
+    assert 1.0 < limit == stretch(20, 512, 0.1) <= 2.0  # the paper's is 2, with k = O(log n)
+    assert 1.3 < np.linalg.norm(stored, axis=1).max() <= limit + 1e-12
     assert model.replay_probability(range(400)).max() <= 0.1 + 1e-9
     weights = model.plan_.coefficients(model.transcript_.model(model.plan_.learner))[0]
     np.testing.assert_allclose(model.coef_, weights @ projection)  # Φᵀw̃, in the original features

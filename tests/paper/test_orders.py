@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from cases.learners import EACH, ONE, PEOPLE, TREE, learner
 from cases.printed import NINE, PASSES, of_the_paper, start, trained
 from expunge import Arrival, Delete, Everyone, Insert, Learner, MemoryRecords, PerRecord, change, learn, verify
 from expunge.engine.checks import check_exact
 from expunge.engine.randomness import Randomness
-from paper.cases import EACH, ONE, PEOPLE, TREE, learner
 
 
 @dataclass

@@ -22,7 +22,10 @@ from expunge.base.errors import (
     StoreError,
 )
 from expunge.models.file import open_file
-from expunge.models.saving import unpacked
+from expunge.models.projecting import unpacked
+from expunge.solvers.losses import Logistic
+from expunge.solvers.plans.linear import make_plan
+from expunge.solvers.projection import Projection
 from expunge.store import failpoints
 from expunge.store import file as module
 from expunge.store.codec import pack
@@ -669,9 +672,31 @@ def test_a_key_that_others_can_read_is_refused(path):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_projection_that_is_none_is_refused(changes):
+def test_a_matrix_of_an_earlier_version_that_is_none_is_refused(changes):
+    plan = make_plan(Logistic(), 4, 60, n_components=3)
     sound = {"data": np.ones(2), "indices": np.array([0, 2]), "indptr": np.array([0, 1, 1, 2])}
-    assert unpacked(pack("4", sound)).components_.shape == (3, 4)
+    assert unpacked(pack("4", sound), plan, 4).matrix.shape == (3, 4)
     arrays = {name: array for name, array in {**sound, **changes}.items() if array is not None}
     with pytest.raises(CorruptStore, match="arrays, row 1 is no projection"):
-        unpacked(pack("4", arrays))
+        unpacked(pack("4", arrays), plan, 4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": np.zeros(31, dtype=np.uint8)}, {"key": None}, {"shape": np.array([3, 5])}, {"shape": np.array([2, 4])},
+        {"shape": np.array([3, 2**60])}, {"shape": np.array([0, 4])}, {"shape": np.array([3.0, 4.0])},
+        {"shape": np.array([3])}, {"norm": np.array([np.nan])}, {"norm": np.array([-1.0])}, {"norm": np.zeros(0)},
+        {"norm": np.array(["a"])},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_projection_that_is_none_is_refused(changes):
+    plan = make_plan(Logistic(), 4, 60, n_components=3)
+    sound = {"key": np.arange(32, dtype=np.uint8), "shape": np.array([3, 4]), "norm": np.array([2.0])}
+    assert unpacked(pack("signs", sound), plan, 4) == Projection(bytes(range(32)), 4, 3, 2.0)
+    arrays = {name: array for name, array in {**sound, **changes}.items() if array is not None}
+    with pytest.raises(CorruptStore, match="arrays, row 1 is no projection"):
+        unpacked(pack("signs", arrays), plan, 4)
+    with pytest.raises(CorruptStore, match="arrays, row 1 is no projection"):
+        unpacked(pack("signs", sound), plan, 5)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import expunge
+from cases import hostile
 from cases.stored_federations import new
 from expunge import federated
 from expunge.base.errors import CorruptStore, ExpungeError
@@ -19,9 +20,9 @@ from expunge.store.codec import Registry
 from expunge.store.file import StoreFile
 from expunge.store.state import DESCRIPTION, KNOWN, STATE, Description, Pending, read_state
 from expunge.store.surroundings import beside
-from store import hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.SizeWarning", "ignore::RuntimeWarning")
+BOMBS = Path(__file__).parents[2] / "benchmarks" / "store" / "bombs.py"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_receipts_that_were_made_up_bring_nobody_back(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells and limits a process's memory so")
 def test_no_bomb_takes_all_memory():
     run = subprocess.run(
-        [sys.executable, Path(hostile.__file__).with_name("bombs.py")], capture_output=True, text=True, timeout=400,
+        [sys.executable, BOMBS], capture_output=True, text=True, timeout=400,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(expunge.__file__).parents[1])},
     )  # fmt: skip
     found = json.loads(run.stdout)

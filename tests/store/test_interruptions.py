@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import expunge
+from cases.keys import keys_from
 from cases.toys import interrupted
 from expunge.engine.requests import Delete, Insert
 from expunge.store import scan
-from store.keys import keys_from
 
 LINES = 60
 rng = np.random.default_rng(7)

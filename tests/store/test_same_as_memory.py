@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 import expunge
+from cases.keys import keys_from
 from expunge.engine.requests import Delete, Insert, Replace
 from expunge.store.sorting import Spool
-from store.keys import keys_from
 
 NUMBER, COLUMNS = 240, 4
 rng = np.random.default_rng(5)

@@ -79,3 +79,10 @@ def row_numbers(X: Any) -> AnyArray:
     if X.format == "csc":
         return X.indices[: X.nnz]
     return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+
+
+def column_numbers(X: Any) -> AnyArray:
+    """Return the column of each stored value."""
+    if X.format == "csr":
+        return X.indices[: X.nnz]
+    return np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))

@@ -16,6 +16,7 @@ from expunge.cli.options import (
     Ids,
     IdsFile,
     Json,
+    Noted,
     OnErrorOption,
     PublicKey,
     Quiet,
@@ -48,9 +49,7 @@ def audit(
     subject: Subjects = None,
     subjects_file: SubjectsFile = None,
     public_key: PublicKey = None,
-    noted: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A hash of a receipt that you noted: it must still be there.")
-    ] = None,
+    noted: Noted = None,
     runs: Annotated[
         int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")
     ] = 1500,

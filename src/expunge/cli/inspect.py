@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,11 @@ import typer
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.wording import counted, percent, size, were
 from expunge.cli.models import held, opened, schema_of
-from expunge.cli.names import keys_of, listed
+from expunge.cli.names import Names, keys_of, listed
 from expunge.cli.options import (
     Column,
     Encoding,
+    Force,
     Ids,
     IdsFile,
     Json,
@@ -48,6 +50,19 @@ _FOUND = ("live", "left", "waiting")
 _DETAILS = ("solver", "schedule", "mechanism", "coupling", "selector", "steps", "epochs")
 SHOWN = 20
 """How many receipts are shown."""
+
+ModelOrExport = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The model's file, or receipts that were exported (.json).")
+]
+Export = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Export them as JSON, to be filed.")
+]
+ExportSigner = Annotated[
+    Path | None, typer.Option(metavar="KEY", help="Sign what is exported as a whole, too, with this Ed25519 key.")
+]
+Rows = Annotated[
+    list[Path] | None, typer.Option(metavar="DATA", help="Tables whose rows to look for, encoded as the model has.")
+]
 
 
 def info(
@@ -120,22 +135,16 @@ def _detailed(said: dict[str, Any]) -> dict[str, object]:
 
 
 def receipts(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The model's file, or receipts that were exported (.json).")
-    ],
+    model: ModelOrExport,
     id: Ids = None,
     ids_file: IdsFile = None,
     subject: Subjects = None,
     subjects_file: SubjectsFile = None,
     column: Column = None,
     encoding: Encoding = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Export them as JSON, to be filed.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
-    sign_with: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="Sign what is exported as a whole, too, with this Ed25519 key.")
-    ] = None,
+    output: Export = None,
+    force: Force = False,
+    sign_with: ExportSigner = None,
     public_key: PublicKey = None,
     noted: Noted = None,
     json: Json = False,
@@ -148,9 +157,6 @@ def receipts(
     keyed digests; the key lies beside the model's file).
     """
     with reporting(json) as report:
-        from expunge.store import check_receipts
-        from expunge.store.chain import read_exported
-
         if output is not None:
             check_output(output, force, [model, ids_file, subjects_file, sign_with, public_key])
         exported = model.suffix.lower() == ".json"
@@ -164,16 +170,11 @@ def receipts(
             given = {"--id": id, "--ids-file": ids_file, "--subject": subject, "--subjects-file": subjects_file}
             flag = next(flag for flag, value in given.items() if value is not None)
             raise BadRecords(f"{flag}: exported receipts name people by digests only; ask the model's own file.")
+        against: dict[str, Any] = {"public_key": public_key, "noted": noted}
         if exported:
-            checked = check_receipts(model, public_key=public_key, noted=noted)
-            chosen = read_exported(model) if checked.count or checked.ok else {"receipts": []}
+            chosen, checked = _read_and_checked(model, **against)
         else:
-            with held(model, read_only=True, sign_with=sign_with) as found:
-                chosen = found.export_receipts()
-                checked = check_receipts(chosen, public_key=public_key, noted=noted)
-                named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
-                if any(one is not None for one in named.values()):
-                    chosen = found.export_receipts(**named)
+            chosen, checked = _chosen_and_checked(model, ids, subjects, sign_with, **against)
         if output is not None:
             with written(output) as file:
                 json_.dump(chosen, file, indent=1)
@@ -183,6 +184,30 @@ def receipts(
         if not checked.ok:
             report.finish()
             raise typer.Exit(FOUND)
+
+
+def _read_and_checked(file: Path, **against: Any) -> tuple[dict[str, Any], Any]:
+    """Return receipts that were exported, and what was found when they were checked."""
+    from expunge.store import check_receipts
+    from expunge.store.chain import read_exported
+
+    checked = check_receipts(file, **against)
+    return read_exported(file) if checked.count or checked.ok else {"receipts": []}, checked
+
+
+def _chosen_and_checked(
+    model: Path, ids: Names | None, subjects: Names | None, sign_with: Path | None, **against: Any
+) -> tuple[dict[str, Any], Any]:
+    """Return a model's receipts (of those named only, if anyone is), and what was found when all were checked."""
+    from expunge.store import check_receipts
+
+    with held(model, read_only=True, sign_with=sign_with) as found:
+        chosen = found.export_receipts()
+        checked = check_receipts(chosen, **against)
+        named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
+        if any(one is not None for one in named.values()):
+            chosen = found.export_receipts(**named)
+    return chosen, checked
 
 
 def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Path | None, exported: bool) -> None:
@@ -258,9 +283,7 @@ def scan(
     ids_file: IdsFile = None,
     subject: Subjects = None,
     subjects_file: SubjectsFile = None,
-    rows: Annotated[
-        list[Path] | None, typer.Option(metavar="DATA", help="Tables whose rows to look for, encoded as the model has.")
-    ] = None,
+    rows: Rows = None,
     encoding: Encoding = None,
     on_error: OnErrorOption = "stop",
     quiet: Quiet = False,
@@ -283,37 +306,46 @@ def scan(
             raise BadRecords("--id: say whom to look for, by --id, --ids-file, --subject, --subjects-file or --rows.")
         with (opened if rows else held)(model, read_only=True) as found:
             named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
-            table = None
-            if rows:
-                from expunge.models.ingest import takes_sparse
-                from expunge.tables.schema import EncodedTables
-
-                how: dict[str, Any] = {
-                    "on_error": on_error, "target": False, "sparse": takes_sparse(found), "encoding": encoding,
-                }  # fmt: skip
-                table = EncodedTables(schema_of(found, model), rows, **how, keys=()).all().X
+            table = _encoded_rows(found, model, rows, on_error, encoding) if rows else None
             with progress_bars(False if quiet or json else None) as show:
                 searched = look_for(found, model, show, rows=table, **named)
-        left = [one for one in searched if one.status in _FOUND]
-        open_ = [one for one in searched if one.status == "not checked"]
-        report.data = {"ok": not left and not open_, "searched": [asdict(one) for one in searched]}
-        shown = sorted(searched, key=lambda one: list(_STATUSES).index(one.status))[:SHOWN]
-        report.table(
-            f"{len(searched):,} looked for in the files of {model}",
-            ("looked for", "found"),
-            [(f"{one.what} number {one.position} of those given", _STATUSES[one.status]) for one in shown],
-        )
-        if len(searched) > len(shown):
-            report.say(f"... and {len(searched) - len(shown):,} more; --json lists all.")
-        if left:
-            report.say(f"{len(left):,} {were(len(left))} found.", "bold red")
-        if open_:
-            files = ", ".join(sorted({name for one in open_ for name in one.files}))
-            report.say(
-                f"{len(open_):,} could not be checked in {files}. Open the model for writing once, which empties or "
-                "removes what is left over, and scan again.",
-                "bold red",
-            )
+        _show_searched(report, model, searched)
         if not report.data["ok"]:
             report.finish()
             raise typer.Exit(FOUND)
+
+
+def _encoded_rows(model: Any, path: Path, tables: list[Path], on_error: Any, encoding: str | None) -> Any:
+    """Return the rows of tables, encoded as the model has its own."""
+    from expunge.models.ingest import takes_sparse
+    from expunge.tables.schema import EncodedTables
+
+    encoded = EncodedTables(
+        schema_of(model, path), tables, on_error=on_error, target=False, sparse=takes_sparse(model), encoding=encoding,
+        keys=(),
+    )  # fmt: skip
+    return encoded.all().X
+
+
+def _show_searched(report: Report, model: Path, searched: Sequence[Any]) -> None:
+    """Print what became of those who were looked for, the worst first."""
+    left = [one for one in searched if one.status in _FOUND]
+    open_ = [one for one in searched if one.status == "not checked"]
+    report.data = {"ok": not left and not open_, "searched": [asdict(one) for one in searched]}
+    shown = sorted(searched, key=lambda one: list(_STATUSES).index(one.status))[:SHOWN]
+    report.table(
+        f"{len(searched):,} looked for in the files of {model}",
+        ("looked for", "found"),
+        [(f"{one.what} number {one.position} of those given", _STATUSES[one.status]) for one in shown],
+    )
+    if len(searched) > len(shown):
+        report.say(f"... and {len(searched) - len(shown):,} more; --json lists all.")
+    if left:
+        report.say(f"{len(left):,} {were(len(left))} found.", "bold red")
+    if open_:
+        files = ", ".join(sorted({name for one in open_ for name in one.files}))
+        report.say(
+            f"{len(open_):,} could not be checked in {files}. Open the model for writing once, which empties or "
+            "removes what is left over, and scan again.",
+            "bold red",
+        )

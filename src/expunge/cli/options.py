@@ -25,6 +25,7 @@ Tables = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")]
 OnErrorOption = Annotated[
     Literal["stop", "skip"],
     typer.Option(
@@ -71,6 +72,8 @@ IgnoreMissing = Annotated[bool, typer.Option("--ignore-missing", help="Ignore id
 SubjectsFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line; - is standard input.")
 ]
+Clusters = Annotated[int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")]
+RecordsPerSubject = Annotated[int, typer.Option(metavar="N", help="How many records a subject can have, at most.")]
 _START = 65_536
 """How many bytes of a file are looked at before it is overwritten."""
 _DATABASE = b"SQLite format 3\0"

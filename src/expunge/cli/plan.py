@@ -9,7 +9,7 @@ import typer
 
 from expunge.base.wording import duration, percent, size
 from expunge.cli.models import KINDS, Kind, new_model
-from expunge.cli.options import Json, rho_or_auto, whole
+from expunge.cli.options import Clusters, Json, RecordsPerSubject, rho_or_auto, whole
 from expunge.cli.output import Report, reporting
 
 
@@ -22,12 +22,8 @@ def plan(
     ] = "auto",
     model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
-    clusters: Annotated[
-        int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")
-    ] = None,
-    records_per_subject: Annotated[
-        int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
-    ] = 1,
+    clusters: Clusters = None,
+    records_per_subject: RecordsPerSubject = 1,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure this machine.")] = 1.0,
     json: Json = False,
 ) -> None:

@@ -14,21 +14,24 @@ from expunge.base.errors import BadPlan
 from expunge.base.wording import are, counted
 from expunge.cli.cells import Cells
 from expunge.cli.models import has_target, opened, schema_of
-from expunge.cli.options import Encoding, Json, OnErrorOption, Store, Tables, check_output, written
+from expunge.cli.options import Encoding, Force, Json, OnErrorOption, Store, Tables, check_output, written
 from expunge.cli.output import reporting
 from expunge.cli.train import report_counts
+
+Predictions = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="A CSV file; by default standard output.")
+]
+AsIs = Annotated[
+    bool, typer.Option("--as-is", help="Write ids and classes as they are, also if a spreadsheet would run them.")
+]
 
 
 def predict(
     model: Store,
     data: Tables,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A CSV file; by default standard output.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Write ids and classes as they are, also if a spreadsheet would run them.")
-    ] = False,
+    output: Predictions = None,
+    force: Force = False,
+    as_is: AsIs = False,
     encoding: Encoding = None,
     on_error: OnErrorOption = "stop",
     json: Json = False,
@@ -44,35 +47,14 @@ def predict(
     they are. --as-is leaves the apostrophe out, for programs that read the file.
     """
     with reporting(json) as report:
-        import numpy as np
-
-        from expunge.models.ingest import takes_sparse
-        from expunge.tables.schema import EncodedTables
-
         if json and output is None:
             raise BadPlan("--json: predictions and JSON cannot both go to standard output; give -o FILE.")
         if output is not None:
             check_output(output, force, [model, *data])
         with opened(model, read_only=True) as found, _printed() if output is None else written(output) as file:
-            how: dict[str, Any] = {
-                "on_error": on_error, "target": False, "sparse": takes_sparse(found), "encoding": encoding,
-            }  # fmt: skip
-            tables = EncodedTables(schema_of(found, model), data, **how, keys=())
-            key = tables.schema.id
-            named = key is not None and all(key.name in table.names for table in tables.tables)
-            if named:
-                tables = EncodedTables(tables.schema, data, **how, keys=("id",))
+            tables, name = _named_if_possible(found, model, data, on_error, encoding)
             cells = Cells(file, as_is=as_is)
-            chances = hasattr(found, "predict_proba")
-            label = "prediction" if has_target(found) else "cluster"
-            names = [f"probability of {name}" for name in found.classes_.tolist()] if chances else []
-            cells.write([[key.name if named and key else "line", label, *names]])
-            for block in tables.blocks():
-                X = block.X.astype(np.float64)
-                parts: list[Any] = [block.lines if block.ids is None else block.ids, found.predict(X)]
-                if chances:
-                    parts += list(found.predict_proba(X).T.round(6))
-                cells.write(zip(*[part.tolist() for part in parts], strict=True))
+            _write_predictions(cells, found, tables, name)
         report_counts(report, tables)
         if cells.quoted:
             report.note(
@@ -84,6 +66,39 @@ def predict(
         report.data["apostrophes"] = cells.quoted
         if output is not None:
             report.say(f"{counted(records, 'prediction')} {are(records)} in {output}.")
+
+
+def _named_if_possible(
+    model: Any, path: Path, data: list[Path], on_error: Any, encoding: str | None
+) -> tuple[Any, str | None]:
+    """Return tables without targets, and the name of their column of ids if all of them have it."""
+    from expunge.models.ingest import takes_sparse
+    from expunge.tables.schema import EncodedTables
+
+    how: dict[str, Any] = {
+        "on_error": on_error, "target": False, "sparse": takes_sparse(model), "encoding": encoding,
+    }  # fmt: skip
+    tables = EncodedTables(schema_of(model, path), data, **how, keys=())
+    key = tables.schema.id
+    if key is None or not all(key.name in table.names for table in tables.tables):
+        return tables, None
+    return EncodedTables(tables.schema, data, **how, keys=("id",)), key.name
+
+
+def _write_predictions(cells: Cells, model: Any, tables: Any, name: str | None) -> None:
+    """Write the prediction of each record beside its id, or its line if ids have no name."""
+    import numpy as np
+
+    chances = hasattr(model, "predict_proba")
+    label = "prediction" if has_target(model) else "cluster"
+    names = [f"probability of {one}" for one in model.classes_.tolist()] if chances else []
+    cells.write([["line" if name is None else name, label, *names]])
+    for block in tables.blocks():
+        X = block.X.astype(np.float64)
+        parts: list[Any] = [block.lines if block.ids is None else block.ids, model.predict(X)]
+        if chances:
+            parts += list(model.predict_proba(X).T.round(6))
+        cells.write(zip(*[part.tolist() for part in parts], strict=True))
 
 
 @contextmanager

@@ -15,10 +15,13 @@ import typer
 from expunge.base.wording import counted, duration, percent, size, were
 from expunge.cli.models import KINDS, Kind
 from expunge.cli.options import (
+    Clusters,
     Encoding,
+    Force,
     Json,
     OnErrorOption,
     Quiet,
+    RecordsPerSubject,
     SignerToBe,
     Tables,
     check_output,
@@ -38,25 +41,52 @@ UNCONFIRMED = (
     "confirmed = true."
 )
 
+# --- options of both commands ---
+
+Draft = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")]
+TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")]
+IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What names a record.")]
+SubjectColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="What names the person whose record it is.")]
+Ignored = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
+]
+EncodingToGuess = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The encoding of CSV and JSON files, such as cp1252; else it is guessed."),
+]
+SchemaFile = Annotated[Path, typer.Option(metavar="FILE", help="The schema; `expunge schema` drafts one.")]
+NewModel = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model's new file.")]
+WhatToFit = Annotated[
+    Kind | None,
+    typer.Option(metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers, else kmeans."),
+]
+Rho = Annotated[
+    Any,
+    typer.Option(
+        parser=rho_or_auto,
+        metavar="P|auto",
+        help="How likely a deletion may replay the training, at worst; less means more noise.",
+    ),
+]
+HeldOut = Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")]
+Alpha = Annotated[float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")]
+ExpectedRecords = Annotated[
+    Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
+]
+
+
+# --- schema ---
+
 
 def schema(
     data: Tables,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")] = Path(
-        "schema.toml"
-    ),
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")] = None,
-    id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What names a record.")] = None,
-    subject: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What names the person whose record it is.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The encoding of CSV and JSON files, such as cp1252; else it is guessed."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    output: Draft = Path("schema.toml"),
+    target: TargetColumn = None,
+    id: IdColumn = None,
+    subject: SubjectColumn = None,
+    ignore: Ignored = None,
+    encoding: EncodingToGuess = None,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -79,17 +109,7 @@ def schema(
         )  # fmt: skip
         with written(output) as file:
             file.write(schema_toml(drafted.schema, drafted.notes, guessed=drafted.encoding_guessed))
-        found = drafted.schema
-        roles = {"id": found.id, "subject": found.subject, "target": found.target}
-        parts = [(part.name, role, _declared(part)) for role, part in roles.items() if part]
-        parts += [(part.name, part.kind, _declared(part)) for part in found.features]
-        parts += [(name, "ignore", "") for name in found.ignored]
-        rows = [(*part, drafted.notes.get(part[0], "")) for part in parts]
-        report.table(f"{output}, drafted from {drafted.rows:,} rows", ("column", "kind", "declared", "why"), rows)
-        report.data = {
-            "schema": str(output), "rows": drafted.rows, "features": found.width, "confirmed": False,
-            "columns": {name: {"kind": kind, "declared": said, "why": why} for name, kind, said, why in rows},
-        }  # fmt: skip
+        _show_columns(report, drafted, output)
         if drafted.broken.count:
             count = drafted.broken.count
             report.note(f"{counted(count, 'record')} cannot be read, and {were(count)} skipped: {drafted.broken}.")
@@ -99,10 +119,25 @@ def schema(
             "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when records "
             f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
         )
-        wants = "" if found.target else " --model kmeans"
-        wants += " --records-per-subject N" if found.subject else ""
+        wants = "" if drafted.schema.target else " --model kmeans"
+        wants += " --records-per-subject N" if drafted.schema.subject else ""
         wants += " --on-error skip" if drafted.broken.count else ""
         report.say(f"Next: confirm it, then expunge fit {data[0]} --schema {output}{wants} -o model.expunge")
+
+
+def _show_columns(report: Report, drafted: Any, output: Path) -> None:
+    """Print what each column is drafted as, and why."""
+    found = drafted.schema
+    roles = {"id": found.id, "subject": found.subject, "target": found.target}
+    parts = [(part.name, role, _declared(part)) for role, part in roles.items() if part]
+    parts += [(part.name, part.kind, _declared(part)) for part in found.features]
+    parts += [(name, "ignore", "") for name in found.ignored]
+    rows = [(*part, drafted.notes.get(part[0], "")) for part in parts]
+    report.table(f"{output}, drafted from {drafted.rows:,} rows", ("column", "kind", "declared", "why"), rows)
+    report.data = {
+        "schema": str(output), "rows": drafted.rows, "features": found.width, "confirmed": False,
+        "columns": {name: {"kind": kind, "declared": said, "why": why} for name, kind, said, why in rows},
+    }  # fmt: skip
 
 
 def _declared(part: Any) -> str:
@@ -115,39 +150,20 @@ def _declared(part: Any) -> str:
     return f"{part.buckets} buckets" if hasattr(part, "buckets") else str(part.type)
 
 
+# --- fit ---
+
+
 def fit(
     data: Tables,
-    schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema; `expunge schema` drafts one.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model's new file.")] = Path(
-        "model.expunge"
-    ),
-    model: Annotated[
-        Kind | None,
-        typer.Option(
-            metavar=KINDS, help="What to fit; by default logistic for classes, huber for numbers, else kmeans."
-        ),
-    ] = None,
-    rho: Annotated[
-        Any,
-        typer.Option(
-            parser=rho_or_auto,
-            metavar="P|auto",
-            help="How likely a deletion may replay the training, at worst; less means more noise.",
-        ),
-    ] = "auto",
-    test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")] = None,
-    clusters: Annotated[
-        int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")
-    ] = None,
-    records_per_subject: Annotated[
-        int, typer.Option(metavar="N", help="How many records a subject can have, at most.")
-    ] = 1,
-    expected_records: Annotated[
-        Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
-    ] = None,
+    schema: SchemaFile,
+    output: NewModel = Path("model.expunge"),
+    model: WhatToFit = None,
+    rho: Rho = "auto",
+    test: HeldOut = None,
+    clusters: Clusters = None,
+    alpha: Alpha = None,
+    records_per_subject: RecordsPerSubject = 1,
+    expected_records: ExpectedRecords = None,
     encoding: Encoding = None,
     on_error: OnErrorOption = "stop",
     sign_with: SignerToBe = None,
@@ -161,17 +177,14 @@ def fit(
     them exactly; treat it as you treat the data. The schema is kept in it.
     """  # fmt: skip
     with reporting(json) as report:
-        import expunge
-        from expunge.base.progress import progress_bars
         from expunge.cli.models import new_model
         from expunge.cli.scores import show_scores
         from expunge.models.ingest import takes_sparse
-        from expunge.tables.schema import Amount, EncodedTables, read_schema
+        from expunge.tables.schema import EncodedTables, read_schema
 
         check_output(output)
         declared = read_schema(schema)
-        kind = model or (Kind.kmeans if declared.target is None else
-                         Kind.huber if isinstance(declared.target, Amount) else Kind.logistic)  # fmt: skip
+        kind = model or _kind_for(declared)
         wanted = new_model(
             kind, declared, rho=rho, clusters=clusters, alpha=alpha, records_per_subject=records_per_subject,
             expected_records=expected_records,
@@ -184,14 +197,11 @@ def fit(
         held_out = EncodedTables(declared, test, **how, keys=(), clip=False) if test else None
         others = held_out.all() if held_out else None  # what is wrong with it is better said before the fit
         _note_choices(report, declared, kind if model is None else None, tables)
-        began = time.perf_counter()
-        with progress_bars(_bars(quiet, json)) as show, _whole_or_not(report, output):
-            clock = Clock(show)
-            fitted = expunge.ingest(wanted, tables, output, progress=clock.show, sign_with=sign_with)
-        seconds = time.perf_counter() - began
+        with _whole_or_not(report, output):
+            fitted, seconds, training = _ingested(wanted, tables, output, sign_with, _bars(quiet, json))
         with fitted, _whole_or_not(report, output):
             report_counts(report, tables)
-            _summarize(report, fitted, kind, output, seconds, clock.seconds("training"))
+            _summarize(report, fitted, kind, output, seconds, training)
             if held_out is not None and others is not None:
                 report.data["test"] = show_scores(report, "On held-out records", fitted, others)
                 report_counts(report, held_out, "test_data")
@@ -200,6 +210,29 @@ def fit(
             report.say(f"Next: expunge evaluate {output} test.csv; expunge unlearn {output} {what}")
         else:
             report.say(f"Next: expunge predict {output} {data[0]}; expunge unlearn {output} {what}")
+
+
+def _kind_for(declared: Any) -> Kind:
+    """Return what to fit by default."""
+    from expunge.tables.schema import Amount
+
+    if declared.target is None:
+        return Kind.kmeans
+    return Kind.huber if isinstance(declared.target, Amount) else Kind.logistic
+
+
+def _ingested(
+    wanted: Any, tables: Any, output: Path, sign_with: Path | None, bars: bool | None
+) -> tuple[Any, float, float]:
+    """Fit a model into a new file; return it, and how many seconds all of it and the training took."""
+    import expunge
+    from expunge.base.progress import progress_bars
+
+    began = time.perf_counter()
+    with progress_bars(bars) as show:
+        clock = Clock(show)
+        fitted = expunge.ingest(wanted, tables, output, progress=clock.show, sign_with=sign_with)
+    return fitted, time.perf_counter() - began, clock.seconds("training")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +15,9 @@ from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, rounding_error
 from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
 from expunge.engine.couplings.coin import COUPLINGS
-from expunge.engine.mechanisms.binary_tree import BinaryTree
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
-from expunge.engine.schedules import Schedule, Shuffled
+from expunge.engine.schedules import Schedule
 from expunge.engine.selectors import SELECTORS, select
 from expunge.engine.sums import Sums
 from expunge.engine.transcript import Path, Rows
@@ -65,11 +63,6 @@ class Learner:
             raise BadPlan(f"rule.start has {np.ndim(self.rule.start)} dimensions: flatten iterates to one.")
         if not (math.isfinite(self.query.bound) and self.query.bound > 0):
             raise BadPlan(f"query.bound={self.query.bound!r}: declare a positive, finite bound.")
-
-    @classmethod
-    def of_the_paper(cls, query: Query, rule: Rule, sigma: float, **more: Any) -> Learner:
-        """Return the learner of Ullah & Arora (2023), its errors corrected: TreeLearn and TreeUnlearn."""
-        return cls(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential", **more)
 
     @cached_property
     def participation(self) -> Participation:

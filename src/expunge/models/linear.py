@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.random_projection import SparseRandomProjection
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
@@ -20,6 +19,7 @@ from expunge.engine.records.memory import MemoryRecords
 from expunge.models.forgetting import ROWS, TABLE, refuse_masked
 from expunge.models.habits import LINEAR, guided
 from expunge.models.preprocessing import bound_rows
+from expunge.models.projecting import AnyProjection, drawn
 from expunge.models.supervised import SupervisedModel
 from expunge.solvers.losses import Loss
 from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
@@ -43,14 +43,14 @@ class LinearModel(SupervisedModel):
         batch: int | None = None,
         epochs: int | None = None,
         rate: float = 1.0,
-        clip: float | None = None,
+        clip: float | Literal["auto"] | None = "auto",
         alpha: float = 0.0,
         radius: float | None = None,
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
         step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected = "tail",
+        selector: Selected | Literal["auto"] = "auto",
         records_per_subject: int = 1,
         expected_records: int | None = None,
         horizon: int | None = None,
@@ -95,6 +95,7 @@ class LinearModel(SupervisedModel):
         return []
 
     INSTEAD = LINEAR
+    _projection: AnyProjection | None
     SCORES: ClassVar[dict[str, float]]
     """How large scores become, by solver."""
 
@@ -103,7 +104,7 @@ class LinearModel(SupervisedModel):
         return self.SCORES.get(self.solver, 1.0)
 
     def _default_clip(self, loss: Loss) -> float | None:
-        """Return at which slope to clip if the user does not say; None is the loss's own bound."""
+        """Return at which slope to clip if the user does not say; None means nowhere."""
         return None
 
     def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
@@ -129,10 +130,11 @@ class LinearModel(SupervisedModel):
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
         self._meet_targets(y, classes)
+        self.__dict__.pop("_projection", None)  # of an earlier fit
         super()._plan_fit(records, features)
 
     def _draw(self, rng: np.random.Generator) -> None:
-        self._projection = _projection(self.plan_, self.n_features_in_, rng)
+        self._projection = drawn(self.plan_, self.n_features_in_, float(self.feature_norm), rng)
 
     def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
         if self._projection is not None and self.n_components == "auto":
@@ -143,10 +145,11 @@ class LinearModel(SupervisedModel):
         super()._check_replan(before, records)
 
     def _kept_by_records(self, before: Plan) -> list[tuple[str, Any, Any]]:
-        plan = self.plan_
+        norm = before.feature_norm if self._projection is None else self._projection.norm
+        was, now = (plan.features if plan.projected else None for plan in (before, self.plan_))
         return [
-            ("feature_norm", before.feature_norm, plan.feature_norm),
-            ("n_components", before.features, plan.features),
+            ("feature_norm", norm, float(self.feature_norm)),
+            ("n_components", was, now),
             *self._kept_by_targets(),
         ]
 
@@ -162,7 +165,7 @@ class LinearModel(SupervisedModel):
         for name in ("classes_", "n_features_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
-        rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self.plan_.feature_norm})
+        rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self._row_norm})
         return Pipeline([("rows", rows), ("model", model)])
 
     # --- parts ---
@@ -172,32 +175,38 @@ class LinearModel(SupervisedModel):
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         choices = {name: getattr(self, name) for name in _CHOICES}
-        if self.clip is None:
+        if isinstance(self.clip, str) and self.clip == "auto":
             choices["clip"] = self._default_clip(loss)
             if self.solver == "frank_wolfe":  # twice the gradient, as in its first step
                 choices["clip"] = 2.0 * (choices["clip"] or loss.lipschitz)
+        if self.selector == "auto":  # the theorem on Frank-Wolfe is about the last iterate
+            choices["selector"] = "last" if self.solver == "frank_wolfe" and self.clip is None else "tail"
         choices["scores"] = self._largest_scores(features)
+        if self.__dict__.get("_projection") is not None:  # a new plan: records stay shortened as they are
+            choices["projected_norm"] = self.plan_.feature_norm
         return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
+
+    @property
+    def _row_norm(self) -> float:
+        """To which norm longer rows are shortened, before they are projected."""
+        return self.plan_.feature_norm if self._projection is None else self._projection.norm
 
     def _encode_rows(self, X: Any) -> Any:
         """Return rows as records have them: projected, if the plan says so."""
-        if self._projection is None:
-            return X
-        projected = bound_rows(X, self.plan_.feature_norm) @ self._projection.components_.T
-        return projected.toarray() if is_sparse(projected) else np.ascontiguousarray(projected)
+        return X if self._projection is None else self._projection.apply(X)
 
     def _derive(self, model: Array) -> tuple[Array, Any]:
         """Return the coefficients of a model's parameters."""
         weights, intercepts = self.plan_.coefficients(model)
         if self._projection is not None:
-            weights = np.asarray(weights @ self._projection.components_)
+            weights = self._projection.back(weights)
         return self._coefficients(np.ascontiguousarray(weights), intercepts)
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **ROWS)
         weights, intercept = self._published
-        return np.asarray(bound_rows(X, self.plan_.feature_norm) @ np.atleast_2d(weights).T + intercept)
+        return np.asarray(bound_rows(X, self._row_norm) @ np.atleast_2d(weights).T + intercept)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -209,11 +218,3 @@ _CHOICES = (
     "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
     "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",
 )  # fmt: skip
-
-
-def _projection(plan: Plan, features: int, rng: np.random.Generator) -> SparseRandomProjection | None:
-    """Draw the random projection: it knows the shape of the records only."""
-    if not plan.projected:
-        return None
-    drawn = SparseRandomProjection(plan.features, dense_output=True, random_state=int(rng.integers(2**31)))
-    return drawn.fit(np.zeros((1, features)))

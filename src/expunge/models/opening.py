@@ -9,10 +9,11 @@ from expunge import models
 from expunge.base.errors import CorruptStore
 from expunge.models.file import check_described, opened
 from expunge.models.forgetting import ForgettingModel
-from expunge.models.saving import NOT_DESCRIBED, unpacked
+from expunge.models.projecting import unpacked
+from expunge.models.saving import NOT_DESCRIBED
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
-from expunge.store.state import PROJECTION
+from expunge.store.state import PROJECTION, Description
 
 
 def open(
@@ -53,13 +54,21 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
     if strange or not set(said.parameters) <= set(kind._get_param_names()):
         raise CorruptStore(f"{owner.path}: it describes no {said.model} of this version; restore a backup.")
-    model = kind(**said.parameters)
+    model = kind(**_as_of_today(said))
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):
-        model._projection = unpacked(owner.array(PROJECTION)) if said.plan.projected else None
+        features = said.attributes.get("n_features_in_")
+        model._projection = unpacked(owner.array(PROJECTION), said.plan, features) if said.plan.projected else None
     if loss is not None:
         model._given_loss = said.plan.loss
     model._owner = owner
     model._publish()
     return model
+
+
+def _as_of_today(said: Description) -> dict[str, Any]:
+    """Return a model's parameters; files from before clip='auto' say None for it, and their plan has a clip."""
+    if said.parameters.get("clip", "none") is None and said.plan.clip is not None:
+        return {**said.parameters, "clip": "auto"}
+    return said.parameters

@@ -41,14 +41,14 @@ class LinearRegressor(RegressorMixin, LinearModel):
         batch: int | None = None,
         epochs: int | None = None,
         rate: float = 1.0,
-        clip: float | None = None,
+        clip: float | Literal["auto"] | None = "auto",
         alpha: float = 0.0,
         radius: float | None = None,
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
         step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected = "tail",
+        selector: Selected | Literal["auto"] = "auto",
         records_per_subject: int = 1,
         expected_records: int | None = None,
         horizon: int | None = None,
@@ -151,7 +151,7 @@ class LinearRegression(LinearRegressor):
     ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``target_range``,
     ``expected_records``, ``records_per_subject``.
 
-    Residuals larger than ``clip`` half-ranges of the target (1, if it is None) count as that large.
+    Residuals larger than ``clip`` half-ranges of the target (by default 1) count as that large.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = LinearRegression(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
@@ -163,8 +163,12 @@ class LinearRegression(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return the squared loss, for residuals as large as will be counted."""
-        if self.clip is None:
+        if isinstance(self.clip, str) and self.clip == "auto":
             return Squared(self.LARGEST_RESIDUAL)
+        if self.clip is None:
+            raise BadPlan(
+                "clip=None: the slopes of the squared loss have no bound; give a number, or 'auto', which is 1."
+            )
         check_positive("clip", self.clip)
         return Squared(float(self.clip))
 
@@ -200,14 +204,14 @@ class HuberRegressor(LinearRegressor):
         batch: int | None = None,
         epochs: int | None = None,
         rate: float = 1.0,
-        clip: float | None = None,
+        clip: float | Literal["auto"] | None = "auto",
         alpha: float = 0.0,
         radius: float | None = None,
         domain: Region | None = None,
         feature_norm: float = 1.0,
         fit_intercept: bool = True,
         step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected = "tail",
+        selector: Selected | Literal["auto"] = "auto",
         records_per_subject: int = 1,
         expected_records: int | None = None,
         horizon: int | None = None,

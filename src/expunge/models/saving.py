@@ -5,15 +5,11 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-import numpy as np
-from sklearn.random_projection import SparseRandomProjection
-
-from expunge.base.columns import csr
-from expunge.base.errors import BadPlan, CorruptStore
+from expunge.base.errors import BadPlan
+from expunge.models.projecting import packed
 from expunge.models.stored import Stored
-from expunge.store.codec import UNREADABLE, pack, unpack
 from expunge.store.saving import as_path, save
-from expunge.store.state import KNOWN, PROJECTION, Description
+from expunge.store.state import KNOWN, Description
 
 SEED_TELLS = (
     "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"
@@ -52,7 +48,7 @@ class Storable(Stored):
             )
 
     def _packed_projection(self) -> bytes | None:
-        return _packed(self.__dict__.get("_projection"))
+        return packed(self.__dict__.get("_projection"))
 
     def _description(self) -> Description:
         known = model_class(type(self))
@@ -70,26 +66,3 @@ class Storable(Stored):
 def model_class(kind: type) -> Any:
     """Return the class that a model is opened as: its own, or, of a user's own class, the nearest of Expunge's."""
     return next(one for one in kind.__mro__ if one.__module__.startswith("expunge.models."))
-
-
-def _packed(projection: SparseRandomProjection | None) -> bytes | None:
-    if projection is None:
-        return None
-    matrix = projection.components_.tocsr()
-    arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    return pack(str(matrix.shape[1]), arrays)
-
-
-def unpacked(content: bytes) -> SparseRandomProjection:
-    """Return a random projection that was packed."""
-    text, arrays = unpack(content)
-    try:
-        matrix = csr(arrays["data"].astype(np.float64), arrays["indices"], arrays["indptr"], int(text))
-        matrix.check_format(full_check=True)
-    except UNREADABLE as error:
-        raise CorruptStore(f"arrays, row {PROJECTION} is no projection ({error}); restore a backup.") from error
-    projection = SparseRandomProjection(matrix.shape[0], dense_output=True)
-    projection.components_ = matrix
-    projection.n_components_ = matrix.shape[0]
-    projection.n_features_in_ = matrix.shape[1]
-    return projection

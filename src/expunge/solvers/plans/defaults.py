@@ -15,6 +15,7 @@ from expunge.solvers.gradient import Gradient
 from expunge.solvers.losses import Loss
 from expunge.solvers.plans.compatible import Selected, Solver, When
 from expunge.solvers.plans.sized import MOST_NUMBERS, SIZE_CLASS, WORTH, automatic_rho, rounded_up
+from expunge.solvers.projection import stretch
 
 LEAST_STEPS = 64
 MOST_EPOCHS = 8
@@ -158,6 +159,7 @@ class Choices:
     records_per_subject: int
     horizon: int | None
     rate: float
+    projected_norm: float | None
 
     @property
     def anytime(self) -> bool:
@@ -192,6 +194,18 @@ def projection(chosen: Choices, records: int) -> tuple[int, bool]:
     if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 1 <= wanted <= features:
         raise BadPlan(f"n_components={wanted!r}: give None, 'auto', or a whole number from 1 to {features}.")
     return int(wanted), True
+
+
+def planned_norm(chosen: Choices, components: int, projected: bool, records: int, rho: float) -> float:
+    """Return to which norm rows are shortened as they take part: projected ones may be longer than they were.
+
+    Those that are kept already were shortened to ``projected_norm``.
+    """
+    if not projected:
+        return float(chosen.feature_norm)
+    if chosen.projected_norm is not None:
+        return chosen.projected_norm
+    return float(chosen.feature_norm) * stretch(components, records, rho)
 
 
 def planned_rho(chosen: Choices, records: int, size: int) -> float:

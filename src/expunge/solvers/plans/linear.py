@@ -38,6 +38,7 @@ from expunge.solvers.plans.defaults import (
     dual_step_size,
     of_solver,
     planned_horizon,
+    planned_norm,
     planned_radius,
     planned_rho,
     planned_step_size,
@@ -57,6 +58,7 @@ from expunge.solvers.plans.lines import (
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
 from expunge.solvers.plans.small import small_steps
+from expunge.solvers.projection import stretch
 
 INTERCEPT = 0.2
 """The intercept's constant, in units of feature_norm: it adds 2 % to the bound."""
@@ -68,7 +70,8 @@ class Plan(Sized):
 
     ``records`` is the number that was planned for, a power of two; ``features`` the number of columns that take part
     (after the random projection, if ``projected``); ``steps`` and ``batch`` how many steps an epoch has, and how many
-    records a step is expected to have (gradient descent: rounds, and ``rate`` of all records); ``bound`` the largest
+    records a step is expected to have (gradient descent: rounds, and ``rate`` of all records); ``feature_norm`` the
+    largest norm of a row as it takes part (after the random projection, if ``projected``); ``bound`` the largest
     norm of a contribution; ``sigma`` the standard deviation of the noise; ``horizon`` up to how many records ρ holds
     with it. With ``anytime``, ``step_size`` falls with the number of steps: after those planned, epochs included, by
     √2, and on like its square root.
@@ -207,8 +210,9 @@ class Plan(Sized):
         }  # fmt: skip
 
     def bounded(self, rows: Array) -> Array:
-        """Return rows in units of ``feature_norm``."""
-        return rows * self.feature_norm
+        """Return rows in units of the norm that rows have before they are projected."""
+        longer = stretch(self.features, self.records, self.rho) if self.projected else 1.0
+        return rows * (self.feature_norm / longer)
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up records, and a learner with the plan's own settings for them."""
@@ -219,6 +223,7 @@ class Plan(Sized):
         name, planned = ("rounds", "as planned") if self.everyone else ("steps", "in one pass, as planned")
         rate = Line("rate", f"{self.rate:g}", "the chance that a record joins a round")
         epochs = Line("epochs", f"{self.epochs:,}", "how often the records are gone through")
+        once = ", once projected," if self.projected else ""
         return [
             *noise_lines(self),
             Line("loss", loss_in_words(self.loss), "what training makes small"),
@@ -230,12 +235,16 @@ class Plan(Sized):
             Line(name, f"{self.steps:,}", planned),
             Line("records in a step", f"{self.batch:,}", "about so many"),
             rate if self.everyone else epochs,
-            Line("feature_norm", f"{self.feature_norm:g}", "longer rows are scaled down to this"),
+            Line("feature_norm", f"{self.feature_norm:g}", f"longer rows{once} are scaled down to this"),
             Line("clip", "none" if self.clip is None else f"{self.clip:g}", "slopes longer than this are shortened"),
             Line("bound", f"{self.bound:.4g}", "the largest norm of one record's contribution"),
             Line("domain", self.domain, "where the parameters may lie"),
             Line("alpha", f"{self.alpha:g}", "weight of the penalty"),
-            Line("projection", f"to {self.features:,} columns" if self.projected else "none", "by a random matrix"),
+            Line(
+                "projection",
+                f"to {self.features:,} columns" if self.projected else "none",
+                "by a matrix of random signs",
+            ),
         ]
 
     def drawing(self) -> Drawing:
@@ -279,6 +288,7 @@ def make_plan(
     records_per_subject: int = 1,
     horizon: int | None = None,
     rate: float = 1.0,
+    projected_norm: float | None = None,
 ) -> Plan:
     """Fill in every default and check that the choices go together.
 
@@ -286,7 +296,8 @@ def make_plan(
     if there is one. By default it lets scores become about as large as ``scores``. ``horizon`` says up to how many
     records ρ must hold where their number decides that of the steps; by default up to the end of the size class, or,
     with anytime noise, for any number. ``rate`` is the share of the records that join a round of gradient descent,
-    whose ``steps`` are its rounds.
+    whose ``steps`` are its rounds. ``projected_norm`` is the norm to which projected rows have been shortened, if
+    there are any; by default it follows from ``feature_norm``.
 
     >>> from expunge.solvers.losses import Logistic
     >>> plan = make_plan(Logistic(), features=54, records=500_000, rho=0.03)
@@ -309,7 +320,7 @@ def _filled_in(chosen: Choices) -> Plan:
     steps, batch, epochs = planned_steps(chosen, n, size, rho)
     radius, horizon = planned_radius(chosen), planned_horizon(chosen, n)
     query = make_query(
-        chosen.solver, chosen.loss, size, chosen.feature_norm,
+        chosen.solver, chosen.loss, size, planned_norm(chosen, features, projected, n, rho),
         INTERCEPT * chosen.feature_norm if chosen.fit_intercept else 0.0, chosen.clip,
         make_domain(chosen.domain, radius), n,
     )  # fmt: skip
@@ -329,6 +340,6 @@ def _filled_in(chosen: Choices) -> Plan:
     return Plan(
         chosen.loss, features, projected, n, rho, sigma, query.bound, chosen.solver, chosen.schedule, chosen.mechanism,
         chosen.coupling, chosen.selector, steps, batch, epochs, step_size, radius, chosen.domain,
-        float(chosen.feature_norm), query.intercept, None if chosen.clip is None else float(chosen.clip),
+        query.feature_norm, query.intercept, None if chosen.clip is None else float(chosen.clip),
         float(chosen.alpha), chosen.records_per_subject, horizon, chosen.anytime, float(chosen.rate),
     )  # fmt: skip

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from cases.learners import Case
+from cases.mistakes import Control, fresh_fit
 from expunge import MemoryRecords, Transcript
 from expunge.base.types import Array
 from expunge.engine.changing import change
@@ -16,8 +18,6 @@ from expunge.engine.learner import Learner
 from expunge.engine.requests import Delete, Insert, Replace, Request
 from expunge.solvers.lloyd import ClusterMoments, Lloyd
 from expunge.solvers.plans.clusters import ClusterCoupling, make_cluster_plan
-from paper.cases import Case
-from paper.controls import Control, fresh_fit
 
 POINTS = np.array(
     [[0.9, 0.3], [-0.7, 0.6], [0.8, -0.5], [-0.3, -0.4], [-0.9, 0.2], [0.1, 0.2], [0.6, 0.7], [-0.2, -0.9]]

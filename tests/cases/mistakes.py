@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cases.learners import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
+from cases.patching import patched_everywhere
 from expunge import Everyone, GradientDescent, Identity, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.base.types import Array, Batch, Draws, Ints
 from expunge.engine.changing import change
@@ -23,8 +25,6 @@ from expunge.engine.requests import Delete, Request
 from expunge.engine.schedules import Assignment
 from expunge.solvers.gradient_descent import GridGradient
 from expunge.solvers.losses import Hinge
-from paper.cases import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
-from patching import patched_everywhere
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _fits(model: Any, other: Any, gone: AnyArray) -> bool:
     if getattr(model.plan_, "seed", None) != getattr(other.plan_, "seed", None):
         return False
     mine, theirs = (vars(one).get("_projection") for one in (model, other))
-    if mine is not None and theirs is not None and (mine.components_ != theirs.components_).nnz:
+    if mine != theirs:
         return False
     return all(
         np.isin(model._records.ids_at(place), other._records.ids_at(place)).all()

@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 
 import expunge.federated.federation as federation
+from cases.federated_stories import ROUNDS, START, Case, World, cases
 from expunge.base.types import Array, Draws
 from expunge.engine.changing import Change, advance, decide_on
 from expunge.engine.couplings import sequential
@@ -27,7 +28,6 @@ from expunge.engine.mechanisms.noise import GivenNoise
 from expunge.engine.schedules import joins_each
 from expunge.federated.clients import MemoryContributions
 from expunge.solvers.averaging import FederatedAverage
-from federated.toy import ROUNDS, START, Case, World, cases
 
 Patch = tuple[object, str, Any]
 

@@ -1,7 +1,7 @@
 """Small models whose process dies when it likes the outcome of a request least; compared with fresh fits.
 
 Here a death is an exception that nothing catches: it leaves the file as a kill would, and is quick enough for thousands
-of them. crash.py has real kills.
+of them. `killing.py` has real kills.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from unittest import mock
 import numpy as np
 
 import expunge
+from cases.keys import keys_from
+from cases.learners import ALIGNED
 from expunge import Delete, Insert, Replace
 from expunge.base.errors import NoiseWarning, SizeWarning
 from expunge.base.types import AnyArray, Array
@@ -29,8 +31,6 @@ from expunge.store import failpoints, owner
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords
 from expunge.store.state import Pending
-from paper.cases import ALIGNED
-from store.keys import keys_from
 
 X = np.concatenate([ALIGNED / 2.0, [[0.6, 0.0], [-0.5, 0.1]]])
 Y = np.array([1, 1, 1, 1, 0, 0, 1, 0])

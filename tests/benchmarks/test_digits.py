@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from federated.digits import follow, mean_with_interval, run
-from federated.digits_data import FEWEST, PARAMETERS, Clients, load, share_out
-from federated.digits_report import draw, tables
-from federated.digits_settings import NUMBERS, RHOS, SETTINGS, Setting, finished
+from benchmarks.federated.digits import follow, mean_with_interval, run
+from benchmarks.federated.digits_data import FEWEST, PARAMETERS, Clients, load, share_out
+from benchmarks.federated.digits_report import draw, tables
+from benchmarks.federated.digits_settings import NUMBERS, RHOS, SETTINGS, Setting, finished
 
 DIGITS = load()
 SHORT = Setting(3, 15.0, steps=5)

@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 import expunge
-from expunge.base.types import Array
-from expunge.engine.records.index import hashes
-from expunge.store import scan
-from expunge.store.file import StoreFile
-from expunge.store.state import read_state
-from expunge.store.surroundings import beside
-from store.stories import (
+from cases.store_stories import (
     Acknowledged,
     Expected,
     Operation,
@@ -31,12 +26,20 @@ from store.stories import (
     states,
     write_store,
 )
+from expunge.base.types import Array
+from expunge.engine.records.index import hashes
+from expunge.store import scan
+from expunge.store.file import StoreFile
+from expunge.store.state import read_state
+from expunge.store.surroundings import beside
 
 Landing = Literal["nothing yet", "midway", "done, not acknowledged"]
 """Where a kill found an operation. Midway: a request was recorded, or the file of a copy was begun."""
 
 PATIENCE = 30.0
 """After how many seconds a process that is not killed is given up."""
+LATER = ("request: decided", "request: written", "request: committed")
+"""Where those that finish a request are killed, one after the other."""
 FOUND_AGAIN = 12
 """How many of the live are looked for by the scan."""
 EVIDENCE = "evidence"
@@ -83,6 +86,18 @@ def run(
     if process.exitcode not in (0, -9):
         raise RuntimeError(f"{kind}, {operations}: the process failed, with {process.exitcode}")
     return Death(tuple(acknowledged), process.exitcode == -9)
+
+
+def rehearse(folder: Path, kind: str, told: tuple[Operation, ...], times: int = 3) -> tuple[float, Counter[str]]:
+    """Live a story without a kill; return how long it took and how often each failpoint was reached."""
+    seconds = []
+    for turn in range(times):
+        path = folder / str(turn) / "model"
+        (path.parent / "copies").mkdir(parents=True)
+        write_store(kind, path)
+        last = run(path, kind, told).acknowledged[-1]
+        seconds.append(last.seconds)
+    return float(np.median(seconds)), last.reached
 
 
 # --- a crash, and what came of it ---------------------------------------------------------------------

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cases.learners import ALIGNED, ANYTIME, ROOT, TREE, Case, learner
+from cases.mistakes import Control, _always_keep
+from cases.streams import START, enter
 from expunge import Arrival, Delete, Insert, Learner, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.base.grid import dithered
 from expunge.base.types import Array
@@ -16,9 +19,6 @@ from expunge.engine.edits import Edit, draw_slots, into_steps
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.requests import Request
 from expunge.engine.schedules import Entering, Schedule
-from paper.cases import ALIGNED, ANYTIME, ROOT, TREE, Case, learner
-from paper.controls import Control, _always_keep
-from streams.cases import START, enter
 
 Served = tuple[MemoryRecords, Transcript]
 

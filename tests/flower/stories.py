@@ -1,4 +1,4 @@
-"""The toy of `federated.toy` through the Flower strategy, with Flower's own messages; and ways to get that wrong."""
+"""Stories of federations through the Flower strategy, with Flower's own messages; and ways to get that wrong."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from cases import federated_stories as toy
 from expunge.base.errors import Unfinished
 from expunge.engine.checks import Exactness, check_same_law
 from expunge.engine.outcome import Outcome
@@ -20,13 +21,12 @@ from expunge.federated.client import identified
 from expunge.federated.federation import Federation, Task
 from expunge.federated.state import names_of, state_of
 from expunge.federated.strategy import ForgettingFedAvg
-from federated import toy
 from flower.in_memory_grid import InMemoryGrid, fine, late
 
 NODES = {"ann": 11, "bob": 12, "cy": 13}
 METRICS = MetricRecord({"num-examples": 1})
 TOLD_BY_FLOWER = ("leave", "two leave at once", "two leave in turn", "join", "leave, half of the rounds")
-"""Stories of `federated.toy` that are told again."""
+"""Stories of `cases.federated_stories` that are told again."""
 
 
 def _client(name: str) -> ClientApp:

@@ -146,7 +146,8 @@ def descent_cases() -> list[Case]:
 
 def cases() -> list[Case]:
     """Return all problems."""
-    found = [Case("the paper, corrected", Learner.of_the_paper(Swirl(), DualAveraging(np.zeros(2), 0.6), 1.5), ONE)]
+    papers = Learner(Shuffled(1), Swirl(), DualAveraging(np.zeros(2), 0.6), BinaryTree(), 1.5, "sequential")
+    found = [Case("the paper, corrected", papers, ONE)]
     for name, schedule in SCHEDULES.items():
         tested = name in ("scattered", "shuffled")
         found += [

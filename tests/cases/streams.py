@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cases.learners import ANYTIME, ROOT, TREE, Case, learner
 from expunge import Arrival, Delete, DualAveraging, Insert, Learner, Replace, Scattered, Shuffled
 from expunge.base.types import Array
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.requests import Request
 from expunge.engine.schedules import Schedule
-from paper.cases import ANYTIME, ROOT, TREE, Case, learner
 
 ROWS = np.random.default_rng(11).normal(size=(24, 2))
 START = ROWS[:5]

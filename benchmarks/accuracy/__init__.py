@@ -1,1 +1,0 @@
-"""Eight data sets, and accuracy on them. (A package, so that a script of the same name is not taken for it.)"""
