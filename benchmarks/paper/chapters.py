@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 OUT = Path("out/paper")
 Result = dict[str, Any]
@@ -38,13 +38,9 @@ class Verdict:
     found: str
 
     @property
-    def state(self) -> Literal["held", "missed", "undecided"]:
-        if self.held is None:
-            return "undecided"
-        return "held" if self.held else "missed"
-
-
-MARK = {"held": "held       ", "missed": "MISSED     ", "undecided": "not decided"}
+    def word(self) -> str:
+        """Say it in a word or two."""
+        return {True: "held", False: "MISSED", None: "not decided"}[self.held]
 
 
 @dataclass(frozen=True)
@@ -105,5 +101,5 @@ def main(chapter: Chapter) -> int:
             result = run_chapter(chapter, given.quick, lambda share: progress.update(bar, completed=share))
     verdicts = chapter.judge(result)
     for verdict in verdicts:
-        print(f"{MARK[verdict.state]}  {verdict.claim}: {verdict.found}")
-    return 1 if any(verdict.state == "missed" for verdict in verdicts) else 0
+        print(f"{verdict.word:11}  {verdict.claim}: {verdict.found}")
+    return 1 if any(verdict.held is False for verdict in verdicts) else 0

@@ -23,7 +23,6 @@ from benchmarks.paper.problems_with_optima import (
     LOGISTIC,
     LOGISTIC_LENGTH,
     LOOSE,
-    PROJECTED,
     LinearModel,
     gaussian_logistic,
     gaussian_logistic_excess,
@@ -35,9 +34,15 @@ from expunge.engine.accounting import worst_case_rho
 from expunge.engine.learner import Transcript
 from expunge.models.preprocessing import bound_rows
 from expunge.solvers.plans.defaults import automatic_components
+from expunge.solvers.projection import Projection, stretch
 
 Plan = Callable[[int], Learner]
 """The learner for so many features."""
+
+
+def projected_norm(at: Setting, k: int) -> float:
+    """Return to which norm rows are clipped once they are projected, as the library does."""
+    return LOOSE * stretch(k, at.n, at.rho) if k < at.d else LOOSE
 
 
 def run_linear(
@@ -93,24 +98,23 @@ class ProjectedFrankWolfe:
     def components(self, at: Setting) -> int:
         return automatic_components(at.n, at.rho, at.d)
 
-    def _query(self, size: int) -> HybridGradient:
-        return HybridGradient(LOGISTIC.loss, size, PROJECTED, diameter=2.0 * self.radius)
-
     def learner(self, at: Setting, size: int = 1) -> Learner:
-        query = self._query(size)
+        norm = projected_norm(at, self.components(at))
+        query = HybridGradient(LOGISTIC.loss, size, norm, diameter=2.0 * self.radius)
         rule = FrankWolfe(np.zeros(size), Ball(self.radius))
         return Learner(Scattered(at.n), query, rule, ROOT, root_noise(at.rho, at.n, query.bound)[0], selector="last")
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
         k = self.components(at)
-        return run_linear(LOGISTIC, at, k, PROJECTED, lambda size: self.learner(at, size), rng, self.deletions)
+        norm = projected_norm(at, k)
+        return run_linear(LOGISTIC, at, k, norm, lambda size: self.learner(at, size), rng, self.deletions)
 
     def bound(self, at: Setting) -> float:
-        k, query = self.components(at), self._query(1)
-        smoothness = LOGISTIC.loss.smoothness * PROJECTED**2
-        spread = root_noise(at.rho, at.n, query.bound)[1]
+        k, bound = self.components(at), self.learner(at).query.bound
+        smoothness = LOGISTIC.loss.smoothness * projected_norm(at, k) ** 2
+        spread = root_noise(at.rho, at.n, bound)[1]
         start = float(LOGISTIC.excess(np.zeros((1, 2)))[0])
-        learned = frank_wolfe_bound(at.n, at.n, k, spread, 2.0 * self.radius, query.bound, smoothness, start)
+        learned = frank_wolfe_bound(at.n, at.n, k, spread, 2.0 * self.radius, bound, smoothness, start)
         return learned + (0.5 * LOGISTIC.loss.smoothness * 1.5 * LOGISTIC_LENGTH**2 / k if k < at.d else 0.0)
 
 
@@ -129,8 +133,8 @@ class WorstDimension:
     def _excess(self, at: Setting, rng: np.random.Generator) -> float:
         features, targets = gaussian_logistic(at.n, at.d, rng)
         k = automatic_components(at.n, at.rho, at.d)
-        phi = rng.standard_normal((k, at.d)) / math.sqrt(k) if k < at.d else np.eye(at.d)
-        rows = bound_rows(features @ phi.T, PROJECTED)
+        phi = Projection(rng.bytes(32), at.d, k, LOOSE).back(np.eye(k)) if k < at.d else np.eye(at.d)
+        rows = bound_rows(bound_rows(features, LOOSE) @ phi.T, projected_norm(at, k))
         learner = _frank_wolfe(at, k, self.radius)
         return gaussian_logistic_excess(learn(learner, MemoryRecords((rows, targets)), rng).model(learner) @ phi)
 
@@ -142,12 +146,12 @@ class WorstDimension:
         learner = _frank_wolfe(at, k, self.radius)
         smoothness, start = LOGISTIC.loss.smoothness, gaussian_logistic_excess(np.zeros(at.d))
         wide = spread_of(learner, at.n), 2.0 * self.radius, learner.query.bound
-        learned = frank_wolfe_bound(at.n, at.n, k, *wide, smoothness * PROJECTED**2, start)
+        learned = frank_wolfe_bound(at.n, at.n, k, *wide, smoothness * projected_norm(at, k) ** 2, start)
         return learned + (0.5 * smoothness * 1.5 * LOGISTIC_LENGTH**2 / k if k < at.d else 0.0)
 
 
 def _frank_wolfe(at: Setting, size: int, radius: float) -> Learner:
-    lipschitz = PROJECTED * LOGISTIC.loss.lipschitz
+    lipschitz = projected_norm(at, size) * LOGISTIC.loss.lipschitz
     return paper.frank_wolfe(LOGISTIC.loss, rho=at.rho, n=at.n, d=size, D=2.0 * radius, G=lipschitz)
 
 
@@ -170,19 +174,21 @@ class ProjectedDualAveraging:
         return automatic_components(at.n, at.rho, at.d)
 
     def _balance(self, at: Setting) -> tuple[float, float]:
-        sigma, spread = root_noise(at.rho, at.n, PROJECTED)
+        norm = projected_norm(at, self.components(at))
+        sigma, spread = root_noise(at.rho, at.n, norm)
         felt = math.sqrt(2.0 / math.pi if self.free else self.components(at))
-        return sigma, 2.0 * PROJECTED**2 + 2.0 * felt * PROJECTED * spread
+        return sigma, 2.0 * norm**2 + 2.0 * felt * norm * spread
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
         sigma, square = self._balance(at)
+        norm = projected_norm(at, self.components(at))
 
         def plan(size: int) -> Learner:
             rule = DualAveraging(np.zeros(size), 1.0 / math.sqrt(at.n * square))
-            query = Gradient(ABSOLUTE.loss, size, PROJECTED)
+            query = Gradient(ABSOLUTE.loss, size, norm)
             return Learner(Scattered(at.n), query, rule, ROOT, sigma, selector="average")
 
-        return run_linear(ABSOLUTE, at, self.components(at), PROJECTED, plan, rng)
+        return run_linear(ABSOLUTE, at, self.components(at), norm, plan, rng)
 
     def bound(self, at: Setting) -> float:
         k = self.components(at)

@@ -13,6 +13,7 @@ from scipy import special
 from expunge.base.types import AnyArray, Array, Batch
 from expunge.engine.transcript import Path as Iterates
 from expunge.solvers.losses import Logistic, Loss
+from expunge.solvers.projection import Projection
 
 GLM_AXIS = GLM_REST = math.sqrt(0.5)
 """A record of a linear model is ±e₁/√2 plus a Gaussian of length about 1/√2 across it."""
@@ -127,9 +128,9 @@ class LinearModel:
         return self.excess_at(along, across)
 
     def draw(self, n: int, d: int, k: int, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
-        """Return features, targets and, if k < d, the projection Φ of k rows.
+        """Return features, targets and, if k < d, the library's projection Φ of k rows.
 
-        Given Φ, the features Φx are drawn from their exact law, without an n×d table.
+        Given Φ, the features Φx are drawn from their exact law, without an n×d table; hardly an x is above `LOOSE`.
         """
         signs = rng.choice([-1.0, 1.0], size=n)
         targets = self.targets(GLM_AXIS * self.length * signs, rng)
@@ -138,7 +139,7 @@ class LinearModel:
             features[:, 0] = GLM_AXIS * signs
             features[:, 1:] = GLM_REST / math.sqrt(d - 1) * rng.standard_normal((n, d - 1))
             return features, targets, None
-        phi = rng.standard_normal((k, d)) / math.sqrt(k)
+        phi = Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k))
         rest = phi[:, 1:]
         factor = np.linalg.cholesky(rest @ rest.T / (d - 1))
         features = GLM_REST * rng.standard_normal((n, k)) @ factor.T
