@@ -36,6 +36,8 @@ class Sweep:
     of: str = "model"
     judged: bool = True
     """Whether a claim hangs on it; the others are shown for comparison."""
+    times: int = 1
+    """How many times as many repetitions it gets: where runs differ much."""
     expected: Callable[[Setting], float] | None = None
     """What the exponent is compared with beside the theorem's; by default the derived bound."""
 
@@ -63,20 +65,23 @@ def seed_of(method: Method, at: Setting, repetition: int) -> list[int]:
 
 
 def run_all(sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None]) -> Runs:
-    """Measure every setting once for each repetition; sweeps share settings."""
-    jobs = {
-        (s.method.name, s.method.problem, at): s.method for s in sweeps for at in map(s.setting, s.chosen(quick))
-    }  # fmt: skip
-    work = {key: 2.0**10 + min(key[2].n, 2**16) for key in jobs}  # about proportional to the time
+    """Measure every setting as often as the sweep that wants it most often; sweeps share settings."""
+    jobs: dict[tuple[str, str, Setting], tuple[Method, int]] = {}
+    for sweep in sweeps:
+        for at in map(sweep.setting, sweep.chosen(quick)):
+            key = (sweep.method.name, sweep.method.problem, at)
+            before = jobs[key][1] if key in jobs else 0
+            jobs[key] = (sweep.method, max(before, sweep.times * repetitions))
+    work = {key: (2.0**10 + min(key[2].n, 2**16)) * number for key, (_, number) in jobs.items()}  # about the time
     runs: Runs = {}
-    done, total = 0.0, sum(work.values()) * repetitions
-    for key, method in jobs.items():
+    done = 0.0
+    for key, (method, number) in jobs.items():
         runs[key] = []
-        for repetition in range(repetitions):
+        for repetition in range(number):
             rng = np.random.default_rng(seed_of(method, key[2], repetition))
             runs[key].append(method.measure(key[2], rng))
-            done += work[key]
-            watch(done / total)
+            done += work[key] / number
+            watch(done / sum(work.values()))
     return runs
 
 

@@ -35,7 +35,7 @@ from benchmarks.paper.methods import (
 )
 from scipy import stats
 
-REPETITIONS, QUICK_REPETITIONS = 10, 5
+REPETITIONS, QUICK_REPETITIONS = 8, 5
 ONE, TWO_THIRDS, HALF = Fraction(-1), Fraction(-2, 3), Fraction(-1, 2)
 THIRD, FLAT, QUARTER, THREE_QUARTERS = Fraction(-1, 3), Fraction(0), Fraction(1, 4), Fraction(3, 4)
 TIED = "n, ρ = n^−¼"
@@ -56,7 +56,7 @@ def convex() -> list[Sweep]:
         Sweep("1", noisy, "noise", "d", (4, 16, 64, 256), Setting(2**13, 0.3, 0), -HALF),
         Sweep("1", steps, "noise", "n", powers(15, 18), Setting(0, 0.005, 16), ONE),
         Sweep("1", steps, "noise", "ρ", (0.0025, 0.005, 0.01, 0.02), Setting(2**17, 0, 16), ONE, quick=4),
-        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF),
+        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF, times=3),
         Sweep("1", quiet, "statistical", "d", (16, 64, 256), Setting(2**12, 1.0, 0), FLAT),
     ]
     for of in ("model", "iterates"):
@@ -76,18 +76,22 @@ def convex() -> list[Sweep]:
 
 def linear() -> list[Sweep]:
     """Return the sweeps of rows 3 and 4, and of linear models that are not projected."""
-    frank, jl, free = ProjectedFrankWolfe(), ProjectedDualAveraging(), ProjectedDualAveraging("JL + DA, free η", free=True)
+    frank, jl, free = (
+        ProjectedFrankWolfe(),
+        ProjectedDualAveraging(),
+        ProjectedDualAveraging("JL + DA, free η", free=True),
+    )
     printed = ProjectedDualAveraging("JL + DA, k printed", printed=True)
     smooth, plain = PlainSmooth(), PlainLipschitz()
     rhos, wide, narrow = (0.05, 0.1, 0.2, 0.4), (512.0, 2048.0, 8192.0), (32.0, 128.0, 512.0, 2048.0)
     across, along, rising = Setting(2**13, 0.1, 0), Setting(2**13, 0, 4096), powers(11, 15)
     return [
-        Sweep("3", frank, "noise", "n", rising, Setting(0, 0.1, 4096), TWO_THIRDS),
-        Sweep("3", frank, "noise", "ρ", rhos, along, TWO_THIRDS, quick=4),
+        Sweep("3", frank, "noise", "n", rising, Setting(0, 0.1, 4096), TWO_THIRDS, times=2),
+        Sweep("3", frank, "noise", "ρ", rhos, along, TWO_THIRDS, quick=4, times=2),
         Sweep("3", frank, "noise", "d", wide, across, FLAT),
-        Sweep("3", WorstDimension(), "statistical", "n", powers(10, 14), Setting(0, 1.0, 0), HALF),
-        Sweep("4", jl, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD),
-        Sweep("4", jl, "noise", "ρ", rhos, along, THIRD, quick=4),
+        Sweep("3", WorstDimension(), "statistical", "n", powers(10, 14), Setting(0, 1.0, 0), HALF, 4),
+        Sweep("4", jl, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, times=2),
+        Sweep("4", jl, "noise", "ρ", rhos, along, THIRD, quick=4, times=2),
         Sweep("4", jl, "noise", "d", wide, across, FLAT),
         Sweep("4", LinearDualAveraging(), "statistical", "n", powers(10, 16, 2), Setting(0, 1.0, 64), HALF),
         Sweep("4", printed, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, judged=False),
@@ -106,7 +110,7 @@ def tied() -> list[Sweep]:
     frank = ProjectedFrankWolfe("JL + VR-FW, deletions", deletions=1000)
     smooth = PlainSmooth("DA, unprojected, deletions", deletions=400)
     return [
-        Sweep(row, method, "tied", TIED, values, Setting(0, 0, d), exponent, 4, of=of, expected=expected)
+        Sweep(row, method, "tied", TIED, values, Setting(0, 0, d), exponent, 4, of=of, times=2, expected=expected)
         for row, method, d, values in (("3", frank, 4096, powers(10, 15)), ("ours", smooth, 64, powers(11, 15)))
         for of, exponent, expected in (
             ("model", HALF, None),
@@ -166,7 +170,18 @@ def _part(sweep: dict[str, Any]) -> str:
 
 
 def tables(result: Result) -> list[Table]:
-    head = ["row", "learner", "problem", "regime", "exponent of", "theorem", "fitted, 95 %", "so", "bound's", "of bound"]
+    head = [
+        "row",
+        "learner",
+        "problem",
+        "regime",
+        "exponent of",
+        "theorem",
+        "fitted, 95 %",
+        "so",
+        "bound's",
+        "of bound",
+    ]
     rows = []
     for s in result["sweeps"]:
         span = f"{s['varied']}: {s['points'][0]['x']:g}..{s['points'][-1]['x']:g}"

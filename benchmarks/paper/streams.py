@@ -57,7 +57,9 @@ def _frank_wolfe_stream(kind: str) -> Learner:
 def _dual_averaging_stream(kind: str) -> Learner:
     """Steps η/√(1+t), whatever the number of records; η balances the bound for the noise of 1,000 steps."""
     query, ball = LossGradient(DistanceGradient(), D, 1.0), Ball(1.5)
-    noisy = _maker(kind)(query, DualAveraging(np.zeros(D), 1.0, ball), rho=RHO).sigma * BinaryTree("anytime").widest(1000)
+    noisy = _maker(kind)(query, DualAveraging(np.zeros(D), 1.0, ball), rho=RHO).sigma * BinaryTree("anytime").widest(
+        1000
+    )
     eta = theorem_step_size(1, D, bound=1.0, radius=1.5, spread=noisy)
     return _maker(kind)(query, DualAveraging(np.zeros(D), eta, ball, anytime=1.0), rho=RHO, selector="average")
 
@@ -180,7 +182,9 @@ def replays(r: dict[str, Any], rho: float) -> tuple[float, float, float]:
 
 
 def exponent(result: Result, points: list[dict[str, Any]]) -> tuple[float, float, float]:
-    return fitted([Point(n, p["mean"], p["error"], p["runs"], 0.0) for n, p in zip(result["sizes"], points, strict=True)])
+    return fitted(
+        [Point(n, p["mean"], p["error"], p["runs"], 0.0) for n, p in zip(result["sizes"], points, strict=True)]
+    )
 
 
 def judge(result: Result) -> list[Verdict]:
