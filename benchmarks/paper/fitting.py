@@ -10,8 +10,9 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarks.paper.methods import Measured, Method, Setting
 from scipy import stats
+
+from benchmarks.paper.methods import Measured, Method, Setting
 
 TOLERANCE = 0.05
 """A sum of powers is not one power: an exponent is missed if all of its interval is slower by more than this."""

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy import stats
+
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
 from benchmarks.paper.fitting import Point, at_most, fitted, near, together
 from benchmarks.paper.methods import TiltedGradient, steps_of
 from benchmarks.paper.problems_with_optima import sphere
-from scipy import stats
-
 from expunge import Learner, MemoryRecords, learn, paper
 from expunge.base.types import Array
 

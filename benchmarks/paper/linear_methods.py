@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+
 from benchmarks.paper.methods import (
     ROOT,
     Measured,
@@ -27,9 +28,20 @@ from benchmarks.paper.problems_with_optima import (
     gaussian_logistic,
     gaussian_logistic_excess,
 )
-
-from expunge import Ball, Delete, DualAveraging, FrankWolfe, Gradient, HybridGradient, Learner, MemoryRecords, Scattered
-from expunge import change, learn, paper
+from expunge import (
+    Ball,
+    Delete,
+    DualAveraging,
+    FrankWolfe,
+    Gradient,
+    HybridGradient,
+    Learner,
+    MemoryRecords,
+    Scattered,
+    change,
+    learn,
+    paper,
+)
 from expunge.engine.accounting import worst_case_rho
 from expunge.engine.learner import Transcript
 from expunge.models.preprocessing import bound_rows

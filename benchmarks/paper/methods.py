@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from benchmarks.paper.problems_with_optima import Distance, Tilted, distance_excess, sphere
 
+from benchmarks.paper.problems_with_optima import Distance, Tilted, distance_excess, sphere
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, learn, paper
 from expunge.base.types import Array
 from expunge.engine.accounting import noise_for

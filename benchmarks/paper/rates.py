@@ -15,6 +15,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from scipy import stats
+
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
 from benchmarks.paper.fitting import Sweep, as_in_the_theorem, evaluate, not_slower, run_all, together
 from benchmarks.paper.linear_methods import (
@@ -33,7 +35,6 @@ from benchmarks.paper.methods import (
     FrankWolfeInSteps,
     Setting,
 )
-from scipy import stats
 
 REPETITIONS, QUICK_REPETITIONS = 8, 5
 ONE, TWO_THIRDS, HALF = Fraction(-1), Fraction(-2, 3), Fraction(-1, 2)

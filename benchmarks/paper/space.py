@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
 from benchmarks.paper.methods import DistanceGradient, points_around
-from expunge.engine.accounting import noise_for
-
 from expunge import DualAveraging, Learner, MemoryRecords, Scattered, SquareRoot, Transcript, learn, paper
+from expunge.engine.accounting import noise_for
 from expunge.solvers.any_loss import LossGradient
 from expunge.solvers.plans.defaults import automatic_steps
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
+
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
 from benchmarks.paper.fitting import Point, at_most, fitted, together
 from benchmarks.paper.methods import DistanceGradient, TiltedGradient, excess_of_points, points_around, tilted_excess
 from benchmarks.paper.problems_with_optima import sphere
-from scipy import stats
-
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, insert, learn, paper, unlearn
 from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, worst_case_rho

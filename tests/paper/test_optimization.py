@@ -12,9 +12,9 @@ from cases.printed import trained
 from expunge import Ball, DualAveraging, Learner, PerRecord, Shuffled
 from expunge.engine.accounting import paper_sigma
 from expunge.models import LogisticRegression
-from expunge.solvers.projection import stretch
 from expunge.solvers.frank_wolfe import HybridGradient
 from expunge.solvers.losses import Logistic, Squared
+from expunge.solvers.projection import stretch
 
 
 def sarah(first):
