@@ -192,8 +192,8 @@ def draw(result: Result) -> Any:
 CHAPTER = Chapter(
     "exact_by_name",
     "Exactness of every learner by name",
-    "After requests the complete state has the law of fresh learning: for every learner of expunge.paper, 20,000 runs a "
-    "side. The same test catches every error of the listings that can be run.",
+    "After requests the complete state has the law of fresh learning: for every learner of expunge.paper, 20,000 runs "
+    "a side. The same test catches every error of the listings that can be run.",
     measure, draw, judge, tables,
 )  # fmt: skip
 

@@ -132,7 +132,7 @@ class ProjectedFrankWolfe:
 
 @dataclass(frozen=True)
 class WorstDimension:
-    """Row 3 by name: `paper.frank_wolfe` on Gaussian features of the worst dimension, projected where d > (nρ)^(2/3)."""
+    """Row 3 by name: `paper.frank_wolfe`, Gaussian features of the worst dimension, projected where d > (nρ)^(2/3)."""
 
     name: str = "JL + VR-FW, worst d"
     problem: str = "logistic loss, Gaussian features"

@@ -1,4 +1,4 @@
-"""The learners of Table 1's rows 1 and 2, by the names of `expunge.paper`, each with a problem and its derived bound."""
+"""The learners of Table 1's rows 1 and 2, by their names in `expunge.paper`, each with a problem and its bound."""
 
 from __future__ import annotations
 

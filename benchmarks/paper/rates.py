@@ -211,12 +211,16 @@ def panels() -> list[tuple[str, str, Chosen]]:
         for title, rows in (("any convex loss", "convex"), ("linear models", "linear"))
         for varied in ("n", "ρ", "d")
     ]
+
+    def along_n(regime: str, of: str) -> Chosen:
+        return lambda s: s["regime"] == regime and s["varied"] != "d" and s["of"] == of
+
     return [
         *found,
-        ("no noise, against n", "n", lambda s: s["regime"] == "statistical" and s["varied"] == "n" and s["of"] == "model"),
-        ("ρ = n^−¼: excess", "n", lambda s: s["regime"] == "tied" and s["of"] == "model"),
-        ("ρ = n^−¼: evaluations of a deletion", "n", lambda s: s["regime"] == "tied" and s["of"] == "evaluations"),
-    ]  # fmt: skip
+        ("no noise, against n", "n", along_n("statistical", "model")),
+        ("ρ = n^−¼: excess", "n", along_n("tied", "model")),
+        ("ρ = n^−¼: evaluations of a deletion", "n", along_n("tied", "evaluations")),
+    ]
 
 
 def draw(result: Result) -> Any:

@@ -63,7 +63,8 @@ def curve(result: Result, name: str) -> tuple[list[int], list[int]]:
 
 
 def exponent(result: Result, name: str) -> float:
-    return float(np.polyfit(*(np.log(values) for values in curve(result, name)), 1)[0])
+    n, kept = curve(result, name)
+    return float(np.polyfit(np.log(n), np.log(kept), 1)[0])
 
 
 def judge(result: Result) -> list[Verdict]:
@@ -120,8 +121,8 @@ def draw(result: Result) -> Any:
 CHAPTER = Chapter(
     "space",
     "Space: bytes against n",
-    "The paper's unlearning keeps the tree, O(nd) numbers. Measured: the bytes of the transcript for the paper's learner "
-    "and for one with 2√n steps, this library's default.",
+    "The paper's unlearning keeps the tree, O(nd) numbers. Measured: the bytes of the transcript for the paper's "
+    "learner and for one with 2√n steps, this library's default.",
     measure, draw, judge, tables,
 )  # fmt: skip
 

@@ -2,10 +2,10 @@
 
     python benchmarks/paper/streams.py [--quick] [--draw]
 
-Streams start from nothing; three in four requests insert a record, the others delete one at random, all single, all
-drawn before any is served. They go through `paper.weak_stream` and `paper.exact_stream`. Whenever there are 128, 256, …
-records for the first time, the model's excess risk is computed exactly. Beside it: fresh fits to as many records, by the
-same learner and by one that is planned for that n. Writes out/paper/streams.json and .png.
+Streams start from one record; three in four requests insert a record, the others delete one at random. No request
+looks at a model or an outcome. They go through `paper.weak_stream` and `paper.exact_stream`. Whenever there are 128,
+256, … records for the first time, the model's excess risk is computed exactly. Beside it: fresh fits to as many
+records, by the same learner and by one that is planned for that n. Writes out/paper/streams.json and .png.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def judge(result: Result) -> list[Verdict]:
         what = "ρV of the V deletions" if kind == "weak" else "ρR of all R requests"
         verdicts.append(Verdict(
             f"{kind}: at most about {what} replay",
-            together([at_most(r["row by row"] / result["rho"], low, high) for r, (_, low, high) in zip(mine, found, strict=True)]),
+            together([at_most(r["row by row"] / result["rho"], *f[1:]) for r, f in zip(mine, found, strict=True)]),
             ", ".join(f"{value:.2f} times" for value, *_ in found)
             + f" that (row by row up to {mine[0]['row by row'] / result['rho']:.2f} times is allowed)",
         ))  # fmt: skip
@@ -222,17 +222,23 @@ def tables(result: Result) -> list[Table]:
         for k, n in enumerate(result["sizes"])
     ]
     slopes = [
-        [r["task"], r["kind"], *(f"{a:+.2f} [{b:+.2f}, {c:+.2f}]" for a, b, c in (exponent(result, r[key]) for key in SHOWN)),
-         f"{sum(r['deletions']):,}", f"{sum(r['insertions']):,}", str(sum(r["replayed deletions"])),
-         str(sum(r["replayed insertions"])), f"{replays(r, result['rho'])[0]:.2f}"]
+        [
+            r["task"], r["kind"], *(_shown(exponent(result, r[key])) for key in SHOWN), f"{sum(r['deletions']):,}",
+            f"{sum(r['insertions']):,}", str(sum(r["replayed deletions"])), str(sum(r["replayed insertions"])),
+            f"{replays(r, result['rho'])[0]:.2f}",
+        ]
         for r in result["results"]
     ]  # fmt: skip
-    of_slopes = ["learner", "stream", "exponent of |S_i|", "of a fresh fit", "of a planned fit", "deletions", "insertions",
-                 "deletions replayed", "insertions replayed", "/ ρV or ρR"]  # fmt: skip
+    of_slopes = ["learner", "stream", "exponent of |S_i|", "of a fresh fit", "of a planned fit", "deletions",
+                 "insertions", "deletions replayed", "insertions replayed", "/ ρV or ρR"]  # fmt: skip
     return [Table(head, rows), Table(of_slopes, slopes)]
 
 
 SHOWN = ("stream", "fresh", "planned")
+
+
+def _shown(slope: tuple[float, float, float]) -> str:
+    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*slope)
 
 
 def _half(point: dict[str, Any]) -> float:

@@ -1,7 +1,7 @@
 """TreeLearn and TreeUnlearn as a program of their own: numbers instead of vectors, with the paper's errors as switches.
 
-Without errors the state after a request has the law of fresh learning, like the engine's. With any one of them, as it is
-printed, it has not. Sums and noise are multiples of a unit, so that the last digits have the same law as well.
+Without errors the state after a request has the law of fresh learning, like the engine's. With any one of them, as it
+is printed, it has not. Sums and noise are multiples of a unit, so that the last digits have the same law as well.
 """
 
 from __future__ import annotations
