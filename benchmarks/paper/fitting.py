@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -65,24 +67,48 @@ def seed_of(method: Method, at: Setting, repetition: int) -> list[int]:
     return [zlib.crc32(f"{method.name} {method.problem}".encode()), at.n, round(1e6 * at.rho), at.d, repetition]
 
 
-def run_all(sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None]) -> Runs:
-    """Measure every setting as often as the sweep that wants it most often; sweeps share settings."""
-    jobs: dict[tuple[str, str, Setting], tuple[Method, int]] = {}
+class Job(NamedTuple):
+    """One run: a setting of a method, and which of its repetitions."""
+
+    method: Method
+    at: Setting
+    repetition: int
+
+
+def run_job(job: Job) -> Measured:
+    return job.method.measure(job.at, np.random.default_rng(seed_of(job.method, job.at, job.repetition)))
+
+
+def jobs_of(sweeps: Sequence[Sweep], quick: bool, repetitions: int) -> list[Job]:
+    """Return every setting as often as the sweep that wants it most often; sweeps share settings."""
+    wanted: dict[tuple[str, str, Setting], tuple[Method, int]] = {}
     for sweep in sweeps:
         for at in map(sweep.setting, sweep.chosen(quick)):
             key = (sweep.method.name, sweep.method.problem, at)
-            before = jobs[key][1] if key in jobs else 0
-            jobs[key] = (sweep.method, max(before, sweep.times * repetitions))
-    work = {key: (2.0**10 + min(key[2].n, 2**16)) * number for key, (_, number) in jobs.items()}  # about the time
+            before = wanted[key][1] if key in wanted else 0
+            wanted[key] = (sweep.method, max(before, sweep.times * repetitions))
+    each = [Job(method, key[2], k) for key, (method, number) in wanted.items() for k in range(number)]
+    return sorted(each, key=lambda job: -job.at.n)  # the long ones first, so that no process waits for the other
+
+
+def run_all(
+    sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None], workers: int = 2
+) -> Runs:
+    """Measure all, in several processes; seeds belong to the runs, so that it does not matter which one takes them."""
+    jobs = jobs_of(sweeps, quick, repetitions)
+    work = [2.0**10 + min(job.at.n, 2**16) for job in jobs]  # about proportional to the time
     runs: Runs = {}
     done = 0.0
-    for key, (method, number) in jobs.items():
-        runs[key] = []
-        for repetition in range(number):
-            rng = np.random.default_rng(seed_of(method, key[2], repetition))
-            runs[key].append(method.measure(key[2], rng))
-            done += work[key] / number
-            watch(done / sum(work.values()))
+    with ExitStack() as stack:
+        if workers > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(workers))
+            found: Iterator[Measured] = pool.imap(run_job, jobs)
+        else:
+            found = map(run_job, jobs)
+        for job, took, measured in zip(jobs, work, found, strict=True):
+            runs.setdefault((job.method.name, job.method.problem, job.at), []).append(measured)
+            done += took
+            watch(done / sum(work))
     return runs
 
 

@@ -36,7 +36,7 @@ from benchmarks.paper.methods import (
     Setting,
 )
 
-REPETITIONS, QUICK_REPETITIONS = 8, 5
+REPETITIONS, QUICK_REPETITIONS = 6, 4
 ONE, TWO_THIRDS, HALF = Fraction(-1), Fraction(-2, 3), Fraction(-1, 2)
 THIRD, FLAT, QUARTER, THREE_QUARTERS = Fraction(-1, 3), Fraction(0), Fraction(1, 4), Fraction(3, 4)
 TIED = "n, ρ = n^−¼"
