@@ -92,7 +92,7 @@ def jobs_of(sweeps: Sequence[Sweep], quick: bool, repetitions: int) -> list[Job]
 
 
 def run_all(
-    sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None], workers: int = 2
+    sweeps: Sequence[Sweep], quick: bool, repetitions: int, watch: Callable[[float], None], workers: int
 ) -> Runs:
     """Measure all, in several processes; seeds belong to the runs, so that it does not matter which one takes them."""
     jobs = jobs_of(sweeps, quick, repetitions)

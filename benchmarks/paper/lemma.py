@@ -23,7 +23,7 @@ from expunge.base.types import Array
 
 N, D, TILT = 2**12, 16, 0.3
 RHOS = (0.05, 0.1, 0.2, 0.4, 1.0)
-RUNS, QUICK_RUNS = 60, 12
+RUNS, QUICK_RUNS = 40, 12
 LEVEL = 0.01
 EARLY, LATE = 4, 4
 """The first bins of t, where noise is far above the rest, and from which on slopes are fitted."""

@@ -37,6 +37,7 @@ from benchmarks.paper.methods import (
 )
 
 REPETITIONS, QUICK_REPETITIONS = 6, 4
+WORKERS = 2
 ONE, TWO_THIRDS, HALF = Fraction(-1), Fraction(-2, 3), Fraction(-1, 2)
 THIRD, FLAT, QUARTER, THREE_QUARTERS = Fraction(-1, 3), Fraction(0), Fraction(1, 4), Fraction(3, 4)
 TIED = "n, ρ = n^−¼"
@@ -131,7 +132,7 @@ def sweeps() -> list[Sweep]:
 def measure(quick: bool, watch: Callable[[float], None]) -> Result:
     wanted = sweeps()
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
-    runs = run_all(wanted, quick, repetitions, watch)
+    runs = run_all(wanted, quick, repetitions, watch, WORKERS)
     return {"repetitions": repetitions, "sweeps": [evaluate(sweep, quick, runs) for sweep in wanted]}
 
 
@@ -240,7 +241,8 @@ def draw(result: Result) -> Any:
         axes.set_xlabel(label)
         axes.set_ylabel("evaluations" if "evaluations" in title else "excess risk")
         axes.set_title(title)
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
+        if axes.has_data():
+            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     figure.suptitle("Table 1, with 95 % intervals: slope fitted (theorem's, dotted)")
     return figure
 

@@ -20,6 +20,7 @@ from expunge.solvers.any_loss import LossGradient
 from expunge.solvers.plans.defaults import automatic_steps
 
 D, RHO = 16, 0.2
+POWERS, QUICK_POWERS = range(8, 17), range(8, 13)
 PAPER, OURS = "the paper's: Shuffled(1), tree", "ours: Scattered(2√n), square root"
 EXPONENTS = {PAPER: 1.0, OURS: 0.5}
 
@@ -44,7 +45,7 @@ def bytes_kept(transcript: Transcript, records: MemoryRecords) -> dict[str, int]
 
 
 def measure(quick: bool, watch: Callable[[float], None]) -> Result:
-    sizes = [2**power for power in range(8, 13 if quick else 17)]
+    sizes = [2**power for power in (QUICK_POWERS if quick else POWERS)]
     points: list[dict[str, Any]] = []
     for number, n in enumerate(sizes):
         rng = np.random.default_rng([11, n])
