@@ -33,7 +33,7 @@ $(FEDERATED)/.installed: pyproject.toml
 	$(FEDERATED)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[federated,plot]' mypy pytest scipy-stubs
 	@touch $@
 
-demo: $(STAMP)  ## Set everything up, train models, erase people from them, write a report (under two minutes)
+demo: $(STAMP)  ## Set everything up, train models, delete people from them, write a report (under two minutes)
 	$(BIN)/expunge demo
 
 lint: $(STAMP)  ## Check style, formatting and the direction of imports
@@ -57,9 +57,9 @@ test-federated: $(FEDERATED)/.installed  ## Run clients and a server in Flower's
 	$(FEDERATED)/bin/python -m mypy --follow-imports=silent -p digits -p expunge.federated
 	$(FEDERATED)/bin/python -m pytest tests/flower -q
 
-test-all: test test-long test-browser test-federated  ## Run all tests, those that need heavy extras too, each in an environment of its own
+test-all: test test-long test-browser test-federated  ## Run all tests, also those that need heavy extras, each in its own environment
 
-docs: $(STAMP)  ## Write the documentation of commands anew, from what they say themselves
+docs: $(STAMP)  ## Write docs/commands.md from the help texts of the commands
 	$(BIN)/python -m expunge.cli.reference > docs/commands.md
 
 format: $(STAMP)  ## Format the code

@@ -9,6 +9,7 @@ import pytest
 from cases.paper_learners import LEARNERS, PULL, N, to_point
 from expunge import (
     BadPlan,
+    BadRecords,
     Ball,
     BinaryTree,
     Box,
@@ -186,6 +187,40 @@ def test_bad_centres_and_starts_are_named():
         paper.federated_averaging(to_point, [[1.0]], rho=0.5, rounds=2, clip=1.0)
     with pytest.raises(BadPlan, match="records: say how many"):
         stability(LEARNERS["prefix_sums"][0])
+
+
+def test_projected_models_have_the_original_features_whenever_rows_are_projected():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(40, 300))
+    targets = np.where(rows[:, 0] > 0, 1.0, -1.0)
+    learner = paper.projected(Logistic(), rho=0.5, n=40, d=300, radius=2.0)
+    assert learner.query.size < 300
+    states = []
+    for features in (rows, learner.query.project(rows)):
+        records, rng = MemoryRecords((features, targets)), np.random.default_rng(5)
+        transcript = learn(learner, records, rng)
+        change(learner, records, transcript, Insert((features[:1], targets[:1]), [99]), rng).commit()
+        assert verify(learner, records, transcript).ok
+        states.append(transcript)
+    assert states[0].answers[:].tobytes() == states[1].answers[:].tobytes()
+    assert states[0].model(learner).shape == (300,)
+    small = paper.projected(Logistic(), rho=0.5, n=40, d=3, radius=2.0)  # nothing to gain
+    assert (small.query.size, small.selector) == (3, "last")
+
+
+def test_projections_that_make_no_sense_are_named():
+    given = {"rho": 0.5, "n": 40, "d": 4, "radius": 1.0}
+    with pytest.raises(BadPlan, match="components=5: give at most d=4"):
+        paper.projected(Logistic(), **given, components=5)
+    with pytest.raises(BadPlan, match="base='newton'"):
+        paper.projected(Logistic(), **given, base="newton")
+    with pytest.raises(BadPlan, match=r"radius=0\.0"):
+        paper.projected(Logistic(), **{**given, "radius": 0.0})
+    learner = paper.projected(Logistic(), **given, components=2)
+    with pytest.raises(BadPlan, match="query: a random projection in a stream"):
+        paper.weak_stream(learner.query, learner.rule, rho=0.5)
+    with pytest.raises(BadRecords, match="expected features of 4 columns"):
+        learn(learner, MemoryRecords((np.ones((3, 7)), np.ones(3))), np.random.default_rng(0))
 
 
 def test_domains_that_do_not_have_the_origin_are_started_inside():

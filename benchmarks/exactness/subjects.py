@@ -16,12 +16,12 @@ from cases.federated_stories import Case as Story
 from cases.federated_stories import cases as stories
 from cases.learners import ANYTIME, ROOT, TREE
 from expunge import Delete, Everyone, Identity, Insert, Learner, MemoryRecords, Replace, Transcript
+from expunge.base.intake import Request
 from expunge.base.types import Array, Ints
 from expunge.engine.changing import change
 from expunge.engine.checks import _snapshot
 from expunge.engine.learning import learn
 from expunge.engine.mechanisms.protocol import Mechanism
-from expunge.engine.requests import Request
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.losses import Logistic
 from expunge.solvers.plans.linear import make_plan

@@ -20,7 +20,7 @@ from rich.progress import track
 
 from benchmarks.federated.digits_data import CLASSES, FEATURES, PARAMETERS, Clients, accuracy, load, share_out
 from expunge.base.types import Array
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.selectors import SELECTORS
 from expunge.federated.federation import Federation
 from expunge.solvers.plans.federated import ArrayType, FederatedPlan, FederatedSelector, plan_federation

@@ -10,7 +10,7 @@ import numpy as np
 
 import expunge
 from cases.learners import Case
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.base.intake import Delete, Insert, Replace
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "model": ("binary", "multinomial", "svc", "multiclass svc", "huber", "least squares"),

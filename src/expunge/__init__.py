@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnknownId,
         UnknownParameter,
     )
+    from expunge.base.intake import Delete, Insert, Replace
     from expunge.engine.changing import Change, change
     from expunge.engine.checks import check_exact
     from expunge.engine.learner import Learner, Transcript
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from expunge.engine.mechanisms.square_root import SquareRoot
     from expunge.engine.outcome import Outcome
     from expunge.engine.records.memory import MemoryRecords
-    from expunge.engine.requests import Delete, Insert, Replace
     from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled
     from expunge.engine.streams import apply
     from expunge.engine.verifying import Verification, verify
@@ -115,7 +115,7 @@ _HOMES = {
     "engine.mechanisms.square_root": "SquareRoot",
     "engine.outcome": "Outcome",
     "engine.records.memory": "MemoryRecords",
-    "engine.requests": "Delete Insert Replace",
+    "base.intake": "Delete Insert Replace",
     "engine.schedules": "Arrival Everyone Scattered Shuffled",
     "engine.streams": "apply",
     "engine.verifying": "Verification verify",

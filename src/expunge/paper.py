@@ -25,12 +25,14 @@ probability of a replay (see `expunge.engine.accounting`). All learners use the 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from expunge.base.checking import check_positive, is_number
+from expunge.base.checking import check_one_of, check_positive, is_number
 from expunge.base.errors import BadPlan
 from expunge.base.grid import grid_unit, on_grid
 from expunge.base.types import Array
@@ -40,6 +42,7 @@ from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.binary_tree import BinaryTree
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.mechanisms.protocol import Mechanism
+from expunge.engine.randomness import KEY_BYTES
 from expunge.engine.schedules import Arrival, Everyone, Schedule, Shuffled
 from expunge.engine.transcript import Path
 from expunge.solvers.any_loss import HybridLossGradient, LossGradient, UpdateOf
@@ -52,6 +55,8 @@ from expunge.solvers.gradient import Gradient
 from expunge.solvers.gradient_descent import GradientDescent
 from expunge.solvers.lloyd import ClusterMoments, PlainLloyd
 from expunge.solvers.losses import Loss
+from expunge.solvers.projected import BackToFeatures, ProjectedGradient
+from expunge.solvers.projection import Projection, stretch
 
 GradientOf = Callable[..., Any]
 """``gradient(w, *columns)``: the gradients of a loss at w, a row for each record."""
@@ -59,7 +64,7 @@ Selected = Literal["last", "average", "tail"] | Callable[[Path], Array]
 
 __all__ = [
     "dual_averaging", "exact_stream", "federated_averaging", "frank_wolfe", "linear_queries", "lloyd", "prefix_sums",
-    "sgd_2021", "weak_stream",
+    "projected", "sgd_2021", "weak_stream",
 ]  # fmt: skip
 
 
@@ -160,6 +165,43 @@ def sgd_2021(
     return Learner(schedule, query, rule, Identity(), sigma, "sequential", "average")
 
 
+def projected(
+    loss: Loss, *, base: Literal["frank_wolfe", "dual_averaging"] = "frank_wolfe", rho: float, n: int, d: int,
+    radius: float, norm: float = 1.0, components: int | None = None, key: bytes | None = None,
+) -> Learner:  # fmt: skip
+    """Return the JL method (Section 5.3): a linear model of random projections, at a rate that does not depend on d.
+
+    The excess risk is n^-1/2 + (nρ)^-2/3 with ``base="frank_wolfe"`` for smooth losses, and n^-1/2 + (nρ)^-1/3 with
+    ``"dual_averaging"`` for Lipschitz ones. ``radius`` is about the length of the best model, ``norm`` that of the
+    longest row; longer ones are shortened. By default there are (nρ)^2/3 ``components``, as the proofs need; where that
+    is not below ``d``, nothing is projected. ``key``, 32 random bytes, makes the projection: it is public, and must not
+    depend on the records. The model has d numbers again. Rows are projected when they are evaluated, or beforehand by
+    ``learner.query.project(rows)``.
+    """
+    _check_sizes(rho, n, d, radius, "radius")
+    check_positive("norm", norm)
+    check_one_of("base", base, Literal["frank_wolfe", "dual_averaging"])
+    if components is None:
+        curved = loss.smoothness * norm * radius
+        share = curved / (curved + loss.lipschitz) if base == "frank_wolfe" else 1.0
+        components = max(math.ceil((share * n * rho) ** (2.0 / 3.0)), math.ceil(4.0 * math.log(n + 1)))
+        components = min(d, components)
+    check_positive("components", components, whole=True)
+    if components > d:
+        raise BadPlan(f"components={components}: give at most d={d}.")
+    factor = 1.0 if components == d else stretch(components, n + 1, rho)  # of rows, and of the best model
+    make = frank_wolfe if base == "frank_wolfe" else dual_averaging
+    learner = make(
+        loss, rho=rho, n=n, d=components, D=2.0 * factor * radius, G=loss.lipschitz * factor * norm
+    )  # fmt: skip
+    query = cast(Gradient, learner.query)
+    if components == d:
+        return replace(learner, query=replace(query, shorten=True))
+    projection = Projection(key or secrets.token_bytes(KEY_BYTES), d, components, norm)
+    selector = BackToFeatures(learner.selector, projection)
+    return replace(learner, query=ProjectedGradient(query, projection), selector=selector)
+
+
 # --- applications of linear queries -----------------------------------------------------------------------
 
 
@@ -220,6 +262,11 @@ def exact_stream(query: Query, rule: Rule, *, rho: float, selector: Selected = "
 
 def _stream(schedule: Schedule, query: Query, rule: Rule, rho: float, selector: Selected) -> Learner:
     _check_rho(rho)
+    if isinstance(query, ProjectedGradient):
+        raise BadPlan(
+            "query: a random projection in a stream; the number of components follows that of the records, which a "
+            "stream changes. Use the query without a projection."
+        )
     mechanism = BinaryTree("anytime")
     sigma = _noise(rho, schedule, mechanism, query, FOREVER)
     return Learner(schedule, query, rule, mechanism, sigma, "sequential", selector)
@@ -277,11 +324,11 @@ def _domain(domain: Domain | None, D: float, d: int) -> Domain:
     return domain
 
 
-def _check_sizes(rho: float, n: int, d: int, D: float) -> None:
+def _check_sizes(rho: float, n: int, d: int, far: float, name: str = "D") -> None:
     _check_rho(rho)
     check_positive("n", n, whole=True)
     check_positive("d", d, whole=True)
-    check_positive("D", D)
+    check_positive(name, far)
 
 
 def _check_rho(rho: float) -> None:

@@ -177,11 +177,11 @@ def test_what_is_wrong_is_named():
     with pytest.raises(BadPlan, match=r"declare it with id="):
         classifier().unlearn_one({"id": 3})
     adapter = classifier(features=("a", "b"), id="id")
-    with pytest.raises(BadRecords, match=r"^x: there is no 'id'"):
+    with pytest.raises(BadRecords, match=r"^x: no key 'id'"):
         adapter.learn_one({"a": 1.0}, True)
     with pytest.raises(BadRecords, match=r"^x\['b'\]='red': expected a number"):
         adapter.learn_one({"a": 1.0, "b": "red", "id": 1}, True)
-    with pytest.raises(BadRecords, match=r"^y: there is only 1 class"):
+    with pytest.raises(BadRecords, match=r"^y: there is only one class"):
         classifier(classes=None).learn_one({"https": 1.0}, True)
     assert adapter.predict_one({}) is None
 

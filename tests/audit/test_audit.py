@@ -17,7 +17,7 @@ from expunge.base.errors import BadPlan, BadRecords, NotAStore
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
 from expunge.store import failpoints, make_signing_key, scan
-from expunge.store.blobs import checksum
+from expunge.store.file import checksum
 from expunge.store.scanning import search
 from expunge.store.surroundings import beside
 
@@ -155,8 +155,8 @@ def test_ids_subjects_and_rows_are_told_apart_by_position_and_nobody_is_named(pa
     found = audit(path, ids=["person 003", "person 004"], subjects=["family 010", "family 011"], rows=X[[3, 4]])
     assert [one.key for one in found.with_result("problem")] == ["people"]
     assert result(found, "people").problems == (
-        "The 2nd id given is still in the model: unlearn it, or do not give it.",
-        "The 2nd subject given is still in the model: unlearn it, or do not give it.",
+        "The 2nd id given is still in the model: delete it with unlearn, or do not give it.",
+        "The 2nd subject given is still in the model: delete it with unlearn, or do not give it.",
     )
     assert statuses(found) == ["gone", "live", "gone", "live", "gone", "live"]
     assert [(one.what, one.position, one.receipts) for one in found.given[:3]] == [
@@ -242,7 +242,7 @@ def test_small_numbers_are_looked_for_among_all_ids(numbered):
     assert statuses(audit(numbered, ids=["17", "18", "x"])) == ["absent", "live", "absent"]  # as at a prompt
     found = audit(numbered, ids=[17])
     assert result(found, "people").result == "passed"
-    assert "among no ids, subjects, index entries or waiting requests, all of which were read" in (
+    assert "not among the ids, subjects, index entries or waiting requests, all of which were read" in (
         result(found, "people").finding
     )
     found = audit(numbered, ids=["somebody"])
@@ -281,7 +281,7 @@ def test_a_request_that_waits_is_looked_into(numbered):
     interrupted(numbered, lambda model: model.insert(X[:1], Y[:1], ids=[300]))
     found = audit(numbered, ids=[300, 17])
     assert statuses(found) == ["waiting", "absent"]
-    assert "1st id given is in a request that was recorded and is not finished" in result(found, "people").problems[0]
+    assert "1st id given is in a request that is recorded but not finished" in result(found, "people").problems[0]
 
 
 def test_a_row_too_common_to_search_for_is_compared_with_all_records(tmp_path):
@@ -480,10 +480,10 @@ def test_a_difference_or_a_mistake_that_is_not_noticed_is_a_problem(path, rehear
 
 def test_the_limit_stands_beside_p_and_chance_is_explained(path, rehearsed):
     finding = result(audit(path), "exactness").finding
-    assert "p = 0.7, where below 0.0001 is a problem: no difference" in finding
+    assert "p = 0.7 (below 0.0001 is a problem): no difference" in finding
     assert "fresh" in finding
-    assert "p = 1e-30, where below 1e-06 is needed" in result(audit(path), "control").finding
-    assert "a seed that was given, not fresh ones" in result(audit(path, seed=7), "exactness").finding
+    assert "p = 1e-30 (it must be below 1e-06)" in result(audit(path), "control").finding
+    assert "a given seed; they are not fresh" in result(audit(path, seed=7), "exactness").finding
     rehearsed[0] = replace(rehearsed[0], p_value=2e-5)
     assert "in one audit of 10,000: audit again, once" in result(audit(path), "exactness").finding
 

@@ -8,7 +8,7 @@ from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge.audit.auditor import RUNS
 from expunge.audit.rehearsal import LEVEL, rehearse, scaled
-from expunge.engine.couplings.coin import KEPT, Toss
+from expunge.engine.couplings.common import KEPT, Toss
 from expunge.solvers.losses import Hinge, MulticlassHinge, Multinomial, Weighted
 from expunge.solvers.plans.protocol import SmallProblem
 from expunge.solvers.plans.small import fewer_classes

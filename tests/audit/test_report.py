@@ -147,7 +147,7 @@ def test_the_same_store_and_seed_give_the_same_bytes_but_for_the_day(found, text
 @pytest.mark.usefixtures("_undrawn")
 def test_the_rehearsal_says_its_limit_and_what_was_scaled_down(found):
     text = Page(render(found)).text
-    assert "below 0.0001 is a problem: that limit was fixed beforehand" in text
+    assert "below 0.0001 is a problem. That limit was fixed beforehand" in text
     assert "in one audit of 10,000" in text
     assert "records 1,024 6" in " ".join(text.split())
     assert "seed=7" in text
@@ -161,7 +161,7 @@ def test_the_verdict_says_what_is_wrong(found):
     assert "There is a problem." in text
     assert f"1 of {len(found.with_result('passed')) + len(found.with_result('attention'))} checks failed" in text
     assert "sums: row &lt;3&gt;" in text
-    assert "follows from the records that are in the file and from no others" not in text
+    assert "follows from the records in the file and from no others" not in text
 
 
 def test_a_file_that_could_not_be_opened_has_a_report_too():
@@ -193,9 +193,9 @@ def test_every_plan_can_be_drawn(kind, noise, steps):
 
 def test_days_and_months_can_be_drawn():
     days = [Activity("2026-01-31", "delete", 1, 4, 0), Activity("2026-02-01", "replace", 1, 2, 2)]
-    assert "by day, 2026-01-31 to 2026-02-01: 4 erased, 2 corrected" in activity_plot(days)
+    assert "by day, 2026-01-31 to 2026-02-01: 4 deleted, 2 corrected" in activity_plot(days)
     months = [Activity("2025-11-30", "insert", 1, 0, 4), Activity("2026-12-01", "delete", 2, 9, 0)]
-    assert "by month, 2025-11-30 to 2026-12-01: 9 erased, 4 added" in activity_plot(months)
+    assert "by month, 2025-11-30 to 2026-12-01: 9 deleted, 4 added" in activity_plot(months)
     assert "none" in activity_plot([Activity("2026-01-31", "delete", 1, 0, 0)])
 
 
@@ -233,7 +233,7 @@ def test_a_report_replaces_an_older_one_and_leaves_nothing_else(found, tmp_path)
 @pytest.mark.usefixtures("_undrawn")
 def test_stores_their_files_and_folders_are_not_overwritten(found, store, tmp_path):
     before = store.read_bytes()
-    with pytest.raises(StoreError, match="a store lies there"):
+    with pytest.raises(StoreError, match="this is a store"):
         write_report(found, store)
     for ending in ("-key", "-wal", "-lock"):
         with pytest.raises(StoreError, match="belongs to a store"):

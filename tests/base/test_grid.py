@@ -26,9 +26,10 @@ from expunge import (
     verify,
 )
 from expunge.base.errors import BadContribution, BadPlan
-from expunge.base.grid import FINENESS, NoiseGrid, dithered, rounded
+from expunge.base.grid import FINENESS, dithered
 from expunge.engine.accounting import least_rho, noise_for, rounding_error, worst_case_rho
 from expunge.engine.changing import change
+from expunge.engine.couplings.common import NoiseGrid, Sums, rounded
 from expunge.engine.mechanisms.noise import draw_noise
 from expunge.engine.randomness import Randomness
 
@@ -98,7 +99,7 @@ def test_a_step_can_be_summed_as_it_was_before_the_edit_to_the_last_bit(learner,
     rng, records = np.random.default_rng(1), people(12)
     transcript = learn(learner, records, rng)
     steps, path = transcript.steps, transcript.path
-    before = [learner.sums_of(records).total(step, path) for step in range(steps)]
+    before = [Sums(records, learner).total(step, path) for step in range(steps)]
     records.stage(records.edit(learner.schedule, request_, Randomness.of(rng)))
     for started in (False, True):
         after = [
@@ -107,7 +108,7 @@ def test_a_step_can_be_summed_as_it_was_before_the_edit_to_the_last_bit(learner,
         ]
         assert [learner.grid.kept(total.sum).tobytes() for total in after] == [one.tobytes() for one in before]
         if not started:
-            learner.sums_of(records).total(0, path)  # from here on the edit is done
+            Sums(records, learner).total(0, path)  # from here on the edit is done
     records.rollback()
 
 
@@ -168,10 +169,10 @@ def test_without_noise_there_is_no_grid():
 
 def test_sums_too_large_beside_the_noise_are_refused_before_anything_is_done():
     learner, records = toy(sigma=1e-6), people(40)
-    with pytest.raises(BadPlan, match="too large beside noise of 1e-09"):
+    with pytest.raises(BadPlan, match="too large compared with noise of 1e-09"):
         learn(toy(sigma=1e-9), people(40), np.random.default_rng(0))
     transcript = learn(learner, records, np.random.default_rng(0))
-    with pytest.raises(BadPlan, match="Take a smaller rho, or rho=1"):
+    with pytest.raises(BadPlan, match="Use a smaller rho, or rho=1"):
         change(learner, records, transcript, Insert((np.ones((400, 2)),)), np.random.default_rng(0))
     assert unlearn(learner, records, transcript, [3], rng=np.random.default_rng(0)).removed == 1
 
@@ -197,7 +198,7 @@ def test_contributions_so_large_that_sums_leave_the_grid_are_refused():
 def test_rho_cannot_be_so_small_that_rounding_counts_for_more_than_a_record():
     given_ = {"coupling": "joint", "size": 10**6}
     least = least_rho(Scattered(64), SquareRoot(), **given_)
-    with pytest.raises(BadPlan, match="with 1000000 numbers a contribution, give at least"):
+    with pytest.raises(BadPlan, match="with 1000000 numbers per contribution, give at least"):
         noise_for(0.9 * least, Scattered(64), SquareRoot(), bound=1.0, **given_)
     sigma = noise_for(least, Scattered(64), SquareRoot(), bound=1.0, **given_)
     assert worst_case_rho(sigma, Scattered(64), SquareRoot(), bound=1.0, **given_) == pytest.approx(least)

@@ -10,12 +10,12 @@ import numpy as np
 from cases.learners import Case
 from cases.mistakes import Control, fresh_fit
 from expunge import MemoryRecords, Transcript
+from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array
 from expunge.engine.changing import change
 from expunge.engine.contributions import Totals
-from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.couplings.common import OldPass
 from expunge.engine.learner import Learner
-from expunge.engine.requests import Delete, Insert, Replace, Request
 from expunge.solvers.lloyd import ClusterMoments, Lloyd
 from expunge.solvers.plans.clusters import ClusterCoupling, make_cluster_plan
 

@@ -22,11 +22,11 @@ from cases.keys import keys_from
 from cases.learners import ALIGNED
 from expunge import Delete, Insert, Replace
 from expunge.base.errors import NoiseWarning, SizeWarning
+from expunge.base.intake import Request
 from expunge.base.types import AnyArray, Array
 from expunge.engine.changing import Change, decide_on
 from expunge.engine.checks import Exactness, _state, _state_names, compare
 from expunge.engine.randomness import KEY_BYTES
-from expunge.engine.requests import Request
 from expunge.store import failpoints, owner
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords

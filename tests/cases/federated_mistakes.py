@@ -20,9 +20,8 @@ from cases.federated_stories import ROUNDS, START, Case, World, cases
 from expunge.base.types import Array, Draws
 from expunge.engine.changing import Change, advance, decide_on
 from expunge.engine.couplings import sequential
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump
+from expunge.engine.couplings.common import KEPT, OldPass, Toss, Verdict, changes, keep_or_jump
 from expunge.engine.couplings.sequential import whitened
-from expunge.engine.couplings.verdict import OldPass, Verdict, changes
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.mechanisms.noise import GivenNoise
 from expunge.engine.schedules import joins_each

@@ -27,7 +27,7 @@ from cases.store_stories import (
     write_store,
 )
 from expunge.base.types import Array
-from expunge.engine.records.index import hashes
+from expunge.engine.records.lookup import hashes
 from expunge.store import scan
 from expunge.store.file import StoreFile
 from expunge.store.state import read_state

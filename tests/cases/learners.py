@@ -23,9 +23,9 @@ from expunge import (
     Shuffled,
     SquareRoot,
 )
+from expunge.base.intake import Request
 from expunge.base.types import Array, Batch
 from expunge.engine.mechanisms.protocol import Mechanism
-from expunge.engine.requests import Request
 from expunge.engine.schedules import Schedule
 from expunge.engine.transcript import Path
 from expunge.solvers.gradient_descent import GridGradient

@@ -13,15 +13,14 @@ import numpy as np
 from cases.learners import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 from cases.patching import patched_everywhere
 from expunge import Everyone, GradientDescent, Identity, MemoryRecords, Scattered, Shuffled, Transcript, learn
+from expunge.base.intake import Delete, Request
 from expunge.base.types import Array, Batch, Draws, Ints
 from expunge.engine.changing import change
 from expunge.engine.checks import Serve, serve_and_commit
 from expunge.engine.contributions import Totals
 from expunge.engine.couplings import adaptive, joint
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, keeps, replay_probability
-from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.couplings.common import KEPT, OldPass, Toss, keep_or_jump, keeps, replay_probability
 from expunge.engine.learner import Learner
-from expunge.engine.requests import Delete, Request
 from expunge.engine.schedules import Assignment
 from expunge.solvers.gradient_descent import GridGradient
 from expunge.solvers.losses import Hinge

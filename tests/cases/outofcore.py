@@ -3,8 +3,9 @@
 import numpy as np
 
 from expunge.base.errors import UnknownId
-from expunge.engine.contributions import Located, Total, Totals, evaluate
-from expunge.engine.requests import Delete, Insert
+from expunge.base.intake import Delete, Insert
+from expunge.engine.contributions import Located, Total, Totals
+from expunge.engine.records.staging import evaluate
 from expunge.engine.schedules import Entering
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from expunge.engine.requests import Request
 
 from expunge import Ball, Delete, DualAveraging, FrankWolfe, Hinge, Insert, Learner, Logistic, paper
 from expunge.base.types import Array
-from expunge.engine.requests import Request
 from expunge.solvers.any_loss import HybridLossGradient, LossGradient
 
 N, DIAMETER = 6, 2.0
@@ -16,6 +17,7 @@ _RNG = np.random.default_rng(4)
 X = _RNG.normal(size=(N, 2))
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+WIDE = np.concatenate([X, -X[:, ::-1]], axis=1) / math.sqrt(2.0)
 
 
 def to_point(w: Array, z: Array) -> Array:
@@ -31,6 +33,7 @@ def towards(w: Array, z: Array) -> Array:
 PULL = LossGradient(to_point, 2, 3.0)
 HYBRID = HybridLossGradient(to_point, 2, 6.0)
 _SIZES: dict[str, Any] = {"n": N, "d": 2, "D": DIAMETER}
+_PROJECTED: dict[str, Any] = {"n": N, "d": 4, "radius": 1.0, "components": 2, "key": bytes(32)}
 LEARNERS: dict[str, tuple[Learner, tuple[Array, ...]]] = {
     "prefix_sums": (paper.prefix_sums(PULL, DualAveraging(np.zeros(2), 0.3), rho=0.5, n=N), (X,)),
     "linear_queries": (paper.linear_queries(PULL, DualAveraging(np.zeros(2), 0.1), rho=0.5, rounds=3), (X,)),
@@ -38,6 +41,11 @@ LEARNERS: dict[str, tuple[Learner, tuple[Array, ...]]] = {
     "frank_wolfe, any loss": (paper.frank_wolfe(to_point, rho=0.5, G=2.0, H=1.0, **_SIZES), (X,)),
     "dual_averaging": (paper.dual_averaging(Hinge(), rho=0.5, **_SIZES), (X, Y)),
     "dual_averaging, any loss": (paper.dual_averaging(to_point, rho=0.5, G=2.0, **_SIZES), (X,)),
+    "projected": (paper.projected(Logistic(), rho=0.5, **_PROJECTED), (WIDE, Y)),
+    "projected, dual averaging": (
+        paper.projected(Hinge(), base="dual_averaging", rho=0.5, **_PROJECTED),
+        (WIDE, Y),
+    ),
     "sgd_2021": (paper.sgd_2021(Logistic(), rho=0.4, rounds=3, **_SIZES), (X, Y)),
     "lloyd": (paper.lloyd([[-0.5, 0.0], [0.5, 0.0]], rho=0.5, rounds=2, radius=1.0), (X,)),
     "federated_averaging": (

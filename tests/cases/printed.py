@@ -13,7 +13,7 @@ import numpy as np
 
 from cases.patching import patched_everywhere
 from expunge import BinaryTree, Delete, DualAveraging, Learner, MemoryRecords, PerRecord, Shuffled, change, learn
-from expunge.engine.couplings.coin import KEPT, Toss, keeps
+from expunge.engine.couplings.common import KEPT, Toss, keeps
 from expunge.engine.mechanisms.binary_tree import lowbit
 
 FAILS, PASSES = 1e-6, 1e-3

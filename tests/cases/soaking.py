@@ -15,8 +15,8 @@ import numpy as np
 
 from expunge import LogisticRegression
 from expunge.base.errors import SizeWarning
+from expunge.base.intake import Delete, Insert, Request
 from expunge.engine.outcome import Outcome
-from expunge.engine.requests import Delete, Insert, Request
 from expunge.engine.streams import apply
 
 FEATURES, INSERTIONS, SHRINKING = 20, 0.7, 5

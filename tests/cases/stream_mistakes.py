@@ -12,13 +12,12 @@ from cases.mistakes import Control, _always_keep
 from cases.streams import START, enter
 from expunge import Arrival, Delete, Insert, Learner, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.base.grid import dithered
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.changing import change
 from expunge.engine.couplings.tail import Tail
-from expunge.engine.edits import Edit, draw_slots, into_steps
 from expunge.engine.mechanisms.protocol import Mechanism
-from expunge.engine.requests import Request
-from expunge.engine.schedules import Entering, Schedule
+from expunge.engine.schedules import Edit, Entering, Schedule, draw_slots, into_steps
 
 Served = tuple[MemoryRecords, Transcript]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from cases.learners import ANYTIME, ROOT, TREE, Case, learner
 from expunge import Arrival, Delete, DualAveraging, Insert, Learner, Replace, Scattered, Shuffled
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.mechanisms.protocol import Mechanism
-from expunge.engine.requests import Request
 from expunge.engine.schedules import Schedule
 
 ROWS = np.random.default_rng(11).normal(size=(24, 2))

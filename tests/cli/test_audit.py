@@ -24,7 +24,7 @@ def erased(model, done):
 
 def test_an_audit_writes_a_report_beside_the_model(erased, done, refused, tmp_path):
     said = done(*AUDIT, "--subject", "S-0004", "--test", "others.csv")
-    assert "m.expunge: nothing wrong was found" in said
+    assert "m.expunge: no problem was found" in said
     assert "The report is m.expunge.html." in said
     page = (tmp_path / "m.expunge.html").read_text()
     assert page[:15].lower() == "<!doctype html>"
@@ -32,7 +32,7 @@ def test_an_audit_writes_a_report_beside_the_model(erased, done, refused, tmp_pa
     for text in (said, page):
         assert "S-0004" not in text
         assert "replayed from" not in text
-    refused(3, "m.expunge.html: there is such a file already; give another name, or --force", *AUDIT)
+    refused(3, "m.expunge.html: this file exists already; give another name, or --force", *AUDIT)
 
 
 def test_what_is_wrong_is_found_and_reported(erased, run, tmp_path):
@@ -42,7 +42,7 @@ def test_what_is_wrong_is_found_and_reported(erased, run, tmp_path):
     result = run(*AUDIT, "--subject", "S-0004", "--force")
     assert (result.code, result.err) == (1, "")
     assert "PROBLEMS WERE FOUND" in result.out
-    for name in ("Those who were erased are gone", "Nothing is left over", "Key and permissions"):
+    for name in ("Deleted people are gone", "Nothing is left over", "Key and permissions"):
         assert f"- {name}: " in flat(result.out)
     page = (tmp_path / "m.expunge.html").read_text()
     assert page != "old"
@@ -60,9 +60,9 @@ def test_a_file_that_is_cut_short_gets_a_report_too(model, run, tmp_path):
 REFUSED = {
     "too few rehearsals": (3, "--runs 10: give a whole number of at least 100", ("--runs", "10")),
     "a folder": (3, ".: a folder; give the name of a file in it", ("-o", ".")),
-    "a folder that is not there": (3, "no/r.html: there is no folder no", ("-o", "no/r.html")),
-    "no test records": (3, "none.csv: there are no records", ("--test", "none.csv")),
-    "no test file": (3, "no.csv: there is no such file", ("--test", "no.csv")),
+    "a folder that is not there": (3, "no/r.html: no such folder: no", ("-o", "no/r.html")),
+    "no test records": (3, "none.csv: no records", ("--test", "none.csv")),
+    "no test file": (3, "no.csv: no such file", ("--test", "no.csv")),
     "an id of another type": (3, "--id x: not a 64-bit integer", ("--id", "x")),
     "an empty file": (3, "--ids-file: empty.txt is empty", ("--ids-file", "empty.txt")),
     "no key": (5, "no.pub: No such file", ("--public-key", "no.pub")),
@@ -81,7 +81,7 @@ def test_what_cannot_be_audited_is_refused(case, model, refused, tmp_path):
 
 def test_files_that_are_no_stores_are_refused(model, refused):
     model()
-    refused(5, "there is no such file", "audit", "nothing.expunge")
+    refused(5, "no such file", "audit", "nothing.expunge")
     refused(5, "is not a store", "audit", "people.csv")
 
 

@@ -58,9 +58,9 @@ def test_a_key_is_made_once(done, refused, tmp_path):
     assert done("keygen", "other.pem", "--json") == {"key": "other.pem", "public_key": "other.pem.pub"}
     refused(3, "key.pem: this is a secret key, and is never overwritten; give another name.", "keygen", "key.pem")
     refused(3, ".: a folder; give the name of a file in it", "keygen", ".")
-    refused(3, "no/key.pem: there is no folder no; make it first", "keygen", "no/key.pem")
+    refused(3, "no/key.pem: no such folder: no; make it first", "keygen", "no/key.pem")
     (tmp_path / "third.pem.pub").write_text("")
-    refused(5, "third.pem.pub: is there already", "keygen", "third.pem")
+    refused(5, "third.pem.pub: exists already", "keygen", "third.pem")
     refused(2, "Missing argument 'KEY'", "keygen")
 
 
@@ -97,7 +97,7 @@ def test_receipts_are_exported_and_checked_without_the_model(erased, done, refus
     public = check_receipts(tmp_path / "r.json", public_key=tmp_path / "key.pem.pub")
     assert (public.ok, public.signed) == (True, 2)
     refused(
-        3, "exported receipts name people by digests only; ask the model's own file", "receipts", "r.json", "--id", 7
+        3, "exported receipts name people by digests only; give the model's own file", "receipts", "r.json", "--id", 7
     )
 
 
@@ -157,15 +157,15 @@ REFUSED = {
     "no key": (5, "no.pub: No such file or directory", (*RECEIPTS, "--public-key", "no.pub")),
     "a key that is none": (3, "people.csv: not a public key in PEM", (*RECEIPTS, "--public-key", "people.csv")),
     "an id of another type": (3, "--id x: not a 64-bit integer", (*RECEIPTS, "--id", "x")),
-    "people without a column": (3, "the schema has no column that names people", (*RECEIPTS, "--subject", "x")),
+    "people without a column": (3, "the schema has no subject column", (*RECEIPTS, "--subject", "x")),
     "an empty file": (3, "--ids-file: empty.txt is empty", (*RECEIPTS, "--ids-file", "empty.txt")),
-    "an output that is there": (3, "people.csv: there is such a file already", (*RECEIPTS, "-o", "people.csv")),
+    "an output that is there": (3, "people.csv: this file exists already", (*RECEIPTS, "-o", "people.csv")),
     "an output that is a folder": (3, ".: a folder; give the name of a file in it", (*RECEIPTS, "-o", ".")),
     "no exported file": (5, "no.json: No such file or directory", ("receipts", "no.json")),
     "no hash": (3, "noted", (*RECEIPTS, "--noted", "abc")),
-    "nobody to look for": (3, "say whom to look for, by --id, --ids-file, --subject", SCAN),
+    "nobody to look for": (3, "say whom to look for with --id, --ids-file, --subject", SCAN),
     "a name of another type": (3, "--id x: not a 64-bit integer", (*SCAN, "--id", "x")),
-    "no table of rows": (3, "no.csv: there is no such file", (*SCAN, "--rows", "no.csv")),
+    "no table of rows": (3, "no.csv: no such file", (*SCAN, "--rows", "no.csv")),
     "a negative tolerance": (3, "--tolerance -1.0: give a number from 0 to below 1", (*VERIFY, "--tolerance", "-1")),
     "any difference": (3, "--tolerance inf: give a number from 0", (*VERIFY, "--tolerance", "inf")),
     "no tolerance": (2, "Invalid value for '--tolerance'", (*VERIFY, "--tolerance", "x")),
@@ -223,7 +223,7 @@ def test_people_who_were_erased_have_left_no_byte(model, done, run, tmp_path):
     found = run(*SCAN, "--subject", "S-0004", "--json")
     assert (found.code, found.data["ok"], statuses(found.data)) == (1, False, ["live"])
     done("unlearn", "m.expunge", "--subject", "S-0004")
-    assert "subject number 1 of those given not in the model, and no byte of it in its files" in flat(
+    assert "subject number 1 of those given not in the model, and in no byte of its files" in flat(
         done(*SCAN, "--subject", "S-0004")
     )
     (tmp_path / "two.txt").write_text("S-0004\nS-0005\n")
@@ -244,7 +244,7 @@ def test_small_numbers_are_looked_for_among_all_ids(model, done, run, tmp_path):
     found = done(*SCAN, "--id", 7, "--json")
     assert (found["ok"], statuses(found)) == (True, ["absent"])
     said = flat(done(*SCAN, "--id", 7))
-    assert "in no id, subject, index or waiting request; too short to look for its bytes" in said
+    assert "in no id, subject, index or waiting request; too short to search for byte by byte" in said
     (tmp_path / "m.expunge-new").write_text("perhaps with 7 in it, of a process that was killed")
     found = run(*SCAN, "--id", 7)
     assert found.code == 1
@@ -272,7 +272,7 @@ def test_many_rows_are_summed_up(model, refused, run, tmp_path):
     assert (result.code, "22 looked for in the files of m.expunge" in result.out) == (1, True)
     assert "... and 2 more; --json lists all." in result.out
     write_csv(tmp_path / "none.csv", [], COLUMNS)
-    refused(3, "none.csv: there are no records", *SCAN, "--rows", "none.csv")
+    refused(3, "none.csv: no records", *SCAN, "--rows", "none.csv")
 
 
 # --- files that are no stores -------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def damage(path):
 
 
 STORES = {
-    "not there": (lambda path: path.unlink(), "there is no such file"),
+    "not there": (lambda path: path.unlink(), "no such file"),
     "a table": (lambda path: path.write_text("a,b\n1,2\n"), "is not a store"),
     "empty": (lambda path: path.write_bytes(b""), "m.expunge: "),
     "truncated": (truncate, "m.expunge: "),

@@ -9,8 +9,8 @@ def test_the_demo_shows_all_of_it(done, tmp_path):
     said = done("demo", "--people", 2000)
     for command in ("schema", "fit", "unlearn", "scan", "verify", "evaluate", "audit"):
         assert f"$ expunge {command} out/demo/" in said
-    assert "20 erased one by one" in said
-    assert "99 erased at once" in said
+    assert "20 deleted one by one" in said
+    assert "99 deleted at once" in said
     assert "so a deletion is" in said
     left = {path.name for path in (tmp_path / "out" / "demo").iterdir()}
     assert left >= {

@@ -137,7 +137,7 @@ def test_requests_in_another_encoding_are_understood_if_it_is_said(model, done, 
     (tmp_path / "req.csv").write_text("Nr,Kunde\n1,Köln\n", "cp1252")
     table = (*UNLEARN, "--ids-file", "req.csv", "--column", "Kunde")
     refused(3, "not UTF-8", *table)
-    refused(3, "one.txt cannot be read (not in utf-8); give a text file, and say with --encoding", *UNLEARN,
+    refused(3, "one.txt cannot be read (not in utf-8); give a text file, and its encoding with --encoding", *UNLEARN,
             "--ids-file", "one.txt")  # fmt: skip
     refused(3, 'use "utf-8", or one of a byte for each letter', *UNLEARN, "--ids-file", "one.txt", "--encoding", "x")
     done(*table, "--encoding", "cp1252", "--dry-run")
@@ -174,7 +174,7 @@ def test_nor_when_another_process_has_erased_them_meanwhile(model, monkeypatch, 
         commands.unlearn([path], ids_file=tmp_path / "erase.txt")
     assert caught.value.exit_code == 4
     said = flat(capsys.readouterr().err)
-    assert "another process has erased some of those named meanwhile" in said
+    assert "another process has deleted some of these in the meantime" in said
     assert "'7'" not in said
 
 
@@ -188,7 +188,7 @@ def test_a_column_without_a_file_or_with_gaps_is_refused(model, refused, tmp_pat
     )  # fmt: skip
     write_csv(tmp_path / "none.csv", [], COLUMNS)
     refused(3, "none.csv is empty", *UNLEARN, "--ids-file", "none.csv", "--column", "customer_id")
-    refused(3, "there is no such file", *UNLEARN, "--ids-file", "no.csv", "--column", "customer_id")
+    refused(3, "no such file", *UNLEARN, "--ids-file", "no.csv", "--column", "customer_id")
     (tmp_path / "nul.txt").write_bytes(b"1\n2\0\n")
     refused(3, "line 2 of nul.txt has a NUL byte", *UNLEARN, "--ids-file", "nul.txt")
 
@@ -224,9 +224,9 @@ def test_a_dry_run_exits_as_the_request_would(model, run, refused, tmp_path):
     assert [one["records"] for one in found.data["models"][0]["named"]] == [1, 0]
     assert run(*asked, "--dry-run", "--ignore-missing").code == 0
     assert contents(tmp_path) == before
-    refused(4, "the same name is given twice", *UNLEARN, "--id", 7, "--id", 7, "--dry-run")
+    refused(4, "duplicate name", *UNLEARN, "--id", 7, "--id", 7, "--dry-run")
     refused(3, "not a 64-bit integer", *UNLEARN, "--id", "x", "--dry-run")
-    refused(5, "there is no such file", "unlearn", "no.expunge", "--id", 7, "--dry-run")
+    refused(5, "no such file", "unlearn", "no.expunge", "--id", 7, "--dry-run")
 
 
 def test_a_dry_run_of_many_is_cut_and_one_of_the_last_is_none(model, done, tmp_path):
@@ -287,7 +287,7 @@ def test_who_is_in_some_of_the_models_only_is_erased_from_none_unless_asked(thre
 
 
 def test_all_models_are_looked_at_before_the_first_is_changed(three, done, refused, tmp_path):
-    refused(5, "no.expunge: there is no such file", "unlearn", "a.expunge", "no.expunge", "--id", 7)
+    refused(5, "no.expunge: no such file", "unlearn", "a.expunge", "no.expunge", "--id", 7)
     refused(
         3, "a.expunge: is the same file as a.expunge", "unlearn", "a.expunge", "b.expunge", "./a.expunge", "--id", 7
     )
@@ -382,7 +382,9 @@ def test_who_was_erased_and_comes_back_is_noted(model, done, run, tmp_path):
     write_csv(tmp_path / "back.csv", [people(1, 101)[0], *people(1, 7), people(1, 102)[0], *people(1, 9)])
     result = run("insert", "m.expunge", "back.csv")
     assert (result.code, "62 records are in the model now." in result.out) == (0, True)
-    assert "Note: 2 records are of somebody who was erased, as receipts say: see lines 3, 5." in flat(result.err)
+    assert "Note: 2 records are of somebody who was deleted before, according to the receipts: see lines 3, 5." in flat(
+        result.err
+    )
 
 
 def test_an_insertion_that_is_refused_brings_nobody_back_and_says_nothing_of_it(model, done, run, tmp_path):
@@ -399,7 +401,7 @@ def test_who_was_never_there_was_not_erased(by, model, done, run, tmp_path):
     asked = (*UNLEARN, by, "ghost", "--ignore-missing")
     said = done(*asked)
     assert "Nothing was deleted: none of those given is in the model." in said
-    assert "The receipt says only that the request was served" in flat(said)
+    assert "The receipt only says that the request was served" in flat(said)
     assert "Done" not in said
     assert done(*asked, "--json")["receipts"][0]["removed"] == 0
     write_csv(tmp_path / "new.csv", [("ghost", "ghost", *people(1, 101)[0][2:])])
@@ -415,8 +417,8 @@ def test_people_and_several_tables(model, done, run, tmp_path):
     found = run("insert", "m.expunge", "one.csv", "two.csv", "--json").data
     assert found["erased_before"] == [2]
     assert (
-        "1 record is of somebody who was erased, as receipts say: these are, of the records read, number 2."
-        in (found["notes"][-1])
+        "1 record is of somebody who was deleted before, according to the receipts: "
+        "counting the records read, number 2." in (found["notes"][-1])
     )
     write_csv(tmp_path / "new.csv", [people(1, 301)[0]])
     assert run("insert", "m.expunge", "new.csv", "--json").data["erased_before"] == []

@@ -222,11 +222,11 @@ def text(path, content):
 HEADER = ",".join(COLUMNS) + "\n"
 TABLES = {
     "an empty file": ("data.csv", lambda p: text(p, ""), "data.csv: empty; give a file with a line of column names"),
-    "a header only": ("data.csv", lambda p: text(p, HEADER), "there are no records; give at least one"),
+    "a header only": ("data.csv", lambda p: text(p, HEADER), "no records; give at least one"),
     "blank lines only": ("data.csv", lambda p: text(p, "\n \n\n"), "data.csv: empty"),
     "no header": ("data.csv", lambda p: text(p, "1,2\n3,4\n"), "data.csv: no header, only numbers in the first line"),
     "a column twice": ("data.csv", lambda p: text(p, "age,age\n1,2\n"), "are all named 'age'; rename all but one"),
-    "no such file": ("nothing.csv", lambda p: None, "nothing.csv: there is no such file; check the path"),
+    "no such file": ("nothing.csv", lambda p: None, "nothing.csv: no such file; check the path"),
     "another kind of file": ("data.txt", lambda p: text(p, HEADER), "data.txt: unknown kind of file; give one"),
     "an empty folder": ("data", lambda p: p.mkdir(), "data: a folder without tables; put files there"),
     "one column less": (
@@ -282,13 +282,13 @@ SCHEMAS = {
     "a missing field": (schema(age="low = 0"), "columns.age: high: missing; a column of kind 'numeric' needs it"),
     "no values": (swap('values = ["no", "yes"]', ""), "columns.sick: values = [...], or low and high,: missing"),
     "one class": (swap('["no", "yes"]', '["no"]'), "columns.sick: values = ['no']: give at least two"),
-    "a value twice": (swap('"yes"]', '"no"]'), "columns.sick: values: 'no' appears twice; give each once"),
+    "a value twice": (swap('"yes"]', '"no"]'), "columns.sick: values: duplicate 'no'; give each once"),
     "low above high": (schema(age="low = 9\nhigh = 1"), "columns.age: low = 9 is not below high = 1; give a range"),
     "low as high": (schema(age="low = 1\nhigh = 1"), "columns.age: low = 1 is not below high = 1"),
     "a text as low": (schema(age='low = "a"\nhigh = 1'), "columns.age: low = 'a': give a finite number"),
     "no day": (swap("2010-01-01", '"spring"'), "columns.joined: low = 'spring' is not a day such as '2026-11-15'"),
     "days the wrong way round": (swap("2010-01-01", "2030-01-01"), "is not before high = '2026-01-01'"),
-    "an unknown field": (schema(age="low = 0\nhigh = 1\nmax = 1"), "columns.age: max: take it out; here are kind"),
+    "an unknown field": (schema(age="low = 0\nhigh = 1\nmax = 1"), "columns.age: max: remove it; here are kind"),
     "an unknown scale": (schema(age='low = 0\nhigh = 1\nscale = "sqrt"'), "columns.age: scale = 'sqrt': use one of"),
     "an unknown part": (schema() + "[rows]\n", "rows: a schema has no such field; use format, confirmed"),
     "two targets": (
@@ -314,7 +314,7 @@ def test_schemas_that_are_wrong_are_refused_with_the_place(case, ready, refused)
 
 def test_schemas_that_cannot_be_read_are_refused(ready, refused):
     asked = ("fit", "people.csv", "-o", "m.expunge", "--schema")
-    refused(3, "no.toml: there is no such file; `expunge schema data.csv -o no.toml` drafts one", *asked, "no.toml")
+    refused(3, "no.toml: no such file; `expunge schema data.csv -o no.toml` drafts one", *asked, "no.toml")
     refused(3, ".: cannot be read as text", *asked, ".")
     (ready / "binary.toml").write_bytes(b"\xff\xfe\x00")
     refused(3, "binary.toml: cannot be read as text", *asked, "binary.toml")
@@ -337,14 +337,14 @@ OPTIONS = {
     "too many clusters": (3, "60 records are fewer than --clusters 61", ("--model", "kmeans", "--clusters", "61")),
     "perhaps": (2, "'maybe' is not one of 'stop', 'skip'", ("--on-error", "maybe")),
     "an unknown option": (2, "No such option: --epochs. See `expunge fit --help`.", ("--epochs", "3")),
-    "no held-out file": (3, "nothing.csv: there is no such file", ("--test", "nothing.csv")),
-    "no held-out records": (3, "header.csv: there are no records", ("--test", "header.csv")),
+    "no held-out file": (3, "nothing.csv: no such file", ("--test", "nothing.csv")),
+    "no held-out records": (3, "header.csv: no records", ("--test", "header.csv")),
     "held-out lines that are broken": (3, "broken.csv: lines 6, 16", ("--test", "broken.csv")),
     "no key": (5, "nothing.pem: No such file or directory", ("--sign-with", "nothing.pem")),
     "a key that is none": (3, "people.csv: not a private key in PEM", ("--sign-with", "people.csv")),
-    "a file that is there": (3, "schema.toml: there is such a file already; give another name", ("-o", "schema.toml")),
+    "a file that is there": (3, "schema.toml: this file exists already; give another name", ("-o", "schema.toml")),
     "a folder": (3, ".: a folder; give the name of a file in it", ("-o", ".")),
-    "a folder that is not there": (3, "no/m: there is no folder no; make it first", ("-o", "no/m")),
+    "a folder that is not there": (3, "no/m: no such folder: no; make it first", ("-o", "no/m")),
     "a name of another": (5, "names in -wal are for files that belong to a store", ("-o", "m-wal")),
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ def test_a_request_that_had_not_begun_is_not_made(kind, ready, run, tmp_path):
     before = contents(tmp_path)
     result = run(*REQUESTS[kind][0], hook={"points": [POINTS[0]]})
     assert (result.code, result.out) == (INTERRUPTED, "")
-    assert "Error: interrupted; what was acknowledged before is done, nothing else was begun." in flat(result.err)
+    assert "Error: interrupted; acknowledged requests are done, nothing else was begun." in flat(result.err)
     assert look(ready) == (set(range(1, 61)), 0)
     assert contents(tmp_path) == before
 
@@ -178,7 +178,7 @@ def test_a_fit_that_is_interrupted_leaves_nothing_or_a_whole_model(line, tables,
         assert list(tables.glob("*-lock")) == list(tables.glob("*-shm")) == []
     else:
         assert look(tables / "m.expunge") == (set(range(1, 61)), 0)
-        assert "m.expunge is whole: only the summary is lacking" in flat(result.err)
+        assert "m.expunge is complete: only the summary is missing" in flat(result.err)
 
 
 def test_a_fit_that_is_interrupted_when_the_file_is_written(tables, run):

@@ -73,17 +73,17 @@ def test_parameters_become_options_and_files_stay_files():
     assert at_the_prompt("rho=2.0: give a probability.") == "--rho 2.0: give a probability."
     assert at_the_prompt("n_clusters=9: give fewer, or rho=1, which") == "--clusters 9: give fewer, or --rho 1, which"
     assert at_the_prompt("target='x y': it has none.") == "--target 'x y': it has none."
-    for text in ("rho=1.csv: there is no such file.", "no/wait=3: there is none.", "column 'alpha=2': appears twice."):
+    for text in ("rho=1.csv: no such file.", "no/wait=3: there is none.", "column 'alpha=2': appears twice."):
         assert at_the_prompt(text) == text
 
 
 def test_a_key_that_is_lost(model, refused, tmp_path):
     model()
     (tmp_path / "m.expunge-key").unlink()
-    said = refused(5, "copy it from a backup, beside which it lies", "unlearn", "m.expunge", "--id", 1)
+    said = refused(5, "copy it from a backup; it is beside the backup's file", "unlearn", "m.expunge", "--id", 1)
     assert "read_only" not in said
     assert "`expunge predict`, `evaluate`, `info` and `receipts` still work" in said
-    assert "make a new model, by `expunge fit`" in said
+    assert "make a new model with `expunge fit`" in said
 
 
 def test_a_lost_model_asks_for_its_receipts(model, done, refused, tmp_path):
@@ -123,7 +123,7 @@ def test_what_a_restored_backup_lacks_is_counted_in_records(model, done, tmp_pat
     done("insert", "m.expunge", "others.csv")
     done("unlearn", "m.expunge", "--id", 7)
     said = flat(done("restore", "monday", "m.expunge"))
-    assert "erased again 1 record corrected since the backup: replace again 3 records" in said
+    assert "deleted again 1 record corrected since the backup: replace again 3 records" in said
     assert "inserted since the backup: insert again 20 records" in said
 
 

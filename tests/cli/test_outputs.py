@@ -9,7 +9,7 @@ from cli.tables import people, write_csv
 MODEL = "this is a model, or another database, and is never overwritten; give another name."
 BELONGS = "this is the name of a file that belongs to m.expunge, and is never overwritten; give another name."
 SECRET = "this is a secret key, and is never overwritten; give another name."
-READ = "is read from; write to another file."
+READ = "this file is also read; write to another file."
 RECEIPTS, AUDIT, PREDICT = ("receipts", "m.expunge"), ("audit", "m.expunge"), ("predict", "m.expunge", "others.csv")
 SCHEMA = ("schema", "people.csv", "--target", "sick")
 REFUSED = {

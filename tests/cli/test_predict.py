@@ -90,11 +90,11 @@ def test_an_evaluation_of_numbers_and_of_clusters(model, done):
 OUTPUTS = {
     "a file that is there": (
         3,
-        "people.csv: there is such a file already; give another name, or --force",
+        "people.csv: this file exists already; give another name, or --force",
         "people.csv",
     ),
     "a folder": (3, ".: a folder; give the name of a file in it", "."),
-    "a folder that is not there": (3, "no/p.csv: there is no folder no; make it first", "no/p.csv"),
+    "a folder that is not there": (3, "no/p.csv: no such folder: no; make it first", "no/p.csv"),
 }
 
 
@@ -125,7 +125,7 @@ def test_tables_that_do_not_fit_are_refused_and_no_half_file_is_left(command, mo
     refused(3, "odd.csv: line 52 (column 'age': not a number); fix the file", *command, "odd.csv", *output)
     refused(3, "lack.csv: no column 'age'; there are 'city'", *command, "lack.csv", *output)
     refused(3, "empty.csv: empty", *command, "empty.csv", *output)
-    refused(3, "nothing.csv: there is no such file", *command, "nothing.csv", *output)
+    refused(3, "nothing.csv: no such file", *command, "nothing.csv", *output)
     refused(2, "Missing argument 'DATA'", *command)
 
 
@@ -134,7 +134,7 @@ def test_a_table_without_the_target_or_without_records_cannot_be_scored(model, r
     write_csv(tmp_path / "new.csv", [row[:7] for row in people()], COLUMNS[:7])
     refused(3, "new.csv: no column 'sick'", *EVALUATE, "new.csv")
     write_csv(tmp_path / "none.csv", [])
-    refused(3, "none.csv: there are no records; give at least one", *EVALUATE, "none.csv")
+    refused(3, "none.csv: no records; give at least one", *EVALUATE, "none.csv")
 
 
 def test_a_reader_that_leaves_ends_it_quietly(model, start, tmp_path):

@@ -139,11 +139,11 @@ def test_a_list_that_nobody_reads_to_its_end(start):
 
 def test_what_the_system_refuses_is_told_with_the_path(model, refused, run, tmp_path):
     path = model()
-    refused(3, "schema.toml: File exists; check the path, who may write there", "demo", "--folder", "schema.toml")
+    refused(3, "schema.toml: File exists; check the path, its permissions", "demo", "--folder", "schema.toml")
     write_csv(tmp_path / "many.csv", people(3000, 101))
     result = run("predict", "m.expunge", "many.csv", "-o", "p.csv", limit=path.stat().st_size // 2)
     assert (result.code, result.out) == (3, "")
-    assert "File too large; check the path, who may write there, and the room on the disk." in flat(result.err)
+    assert "File too large; check the path, its permissions, and the free space on the disk." in flat(result.err)
     assert not list(tmp_path.glob("p.csv*"))
 
 

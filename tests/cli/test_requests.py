@@ -77,7 +77,7 @@ def test_the_outcome_is_told_only_to_who_asks(model, run):
     result = run(*UNLEARN, "--id", 7)
     assert "replay" not in result.out + result.err
     result = run(*UNLEARN, "--id", 8, "--outcome")
-    assert "Note: outcome, for you only (it depends on the record, so do not keep it): the request" in flat(result.err)
+    assert "Note: outcome, for you only (it depends on the record, so do not store it): the request" in flat(result.err)
     assert "replay" not in result.out
     found = run(*UNLEARN, "--id", 9, "--outcome", "--json").data
     assert found["outcome"].keys() == {"kept", "seconds", "evaluations"}
@@ -108,8 +108,8 @@ def test_records_without_ids_are_named_by_their_number(model, done, refused):
     model(id="")
     assert done(*UNLEARN, "--number", 0, "--json")["records"] == 59
     refused(4, "--number 60: not in m.expunge", *UNLEARN, "--number", 60)
-    refused(3, "--id: the schema has no column that names records. They are numbered from 0", *UNLEARN, "--id", 1)
-    refused(3, "the schema has no column that names records", *REPLACE, "others.csv")
+    refused(3, "--id: the schema has no id column. Records are numbered from 0", *UNLEARN, "--id", 1)
+    refused(3, "the schema has no id column", *REPLACE, "others.csv")
 
 
 def test_people_are_erased_with_all_their_records(model, done, refused, tmp_path):
@@ -142,22 +142,22 @@ def test_a_model_made_in_python_takes_ids_but_no_tables(refused, done, tmp_path)
     assert done(*UNLEARN, "--id", "p17", "--json")["records"] == 49
     said = "m.expunge: this model was made in Python, without a schema"
     for command in ("predict", "evaluate", "insert", "replace"):
-        assert "or fit it by `expunge fit --schema`" in refused(3, said, command, "m.expunge", "others.csv")
+        assert "or fit it with `expunge fit --schema`" in refused(3, said, command, "m.expunge", "others.csv")
     refused(4, "--id p17: not in m.expunge", *UNLEARN, "--id", "p17")
     assert "schema" not in done("info", "m.expunge", "--json")
 
 
 UNKNOWN = {
-    "nobody": (3, "--id: nobody is named; name records (--id, --ids-file), people", ()),
-    "both": (3, "--id: too much at once; name records", ("--id", "1", "--subject", "S-0001")),
+    "nobody": (3, "--id: no ids are given; give records (--id, --ids-file), people", ()),
+    "both": (3, "--id: too many kinds of names at once; give records", ("--id", "1", "--subject", "S-0001")),
     "people without a column": (
         3,
-        "the schema has no column that names people; name records with --id",
+        "the schema has no subject column; give records with --id",
         ("--subject", "x"),
     ),
-    "not there": (4, "--id 999: not in m.expunge. Deleted already, or never in it", ("--id", "999")),
+    "not there": (4, "--id 999: not in m.expunge. They were deleted already, or were never in it", ("--id", "999")),
     "one of two": (4, "--id 999: not in m.expunge", ("--id", "1", "--id", "999")),
-    "twice": (4, "--id 1, --id 1: the same name is given twice; name each once", ("--id", "1", "--id", "1")),
+    "twice": (4, "--id 1, --id 1: duplicate name; give each name once", ("--id", "1", "--id", "1")),
     "another type": (3, "--id abc: not a 64-bit integer, as all of the column 'id' are", ("--id", "abc")),
     "a fraction": (3, "--id 1.0: not a 64-bit integer", ("--id", "1.0")),
     "too large": (3, "--id 99999999999999999999: not a 64-bit integer", ("--id", "9" * 20)),
@@ -167,12 +167,12 @@ UNKNOWN = {
     "an empty file": (3, "--ids-file: empty.txt is empty; write one id on each line", ("--ids-file", "empty.txt")),
     "twice in a file": (
         4,
-        "line 1 of twice.txt, line 2 of twice.txt: the same name is given",
+        "line 1 of twice.txt, line 2 of twice.txt: duplicate name",
         ("--ids-file", "twice.txt"),
     ),
     "in a file and beside": (
         4,
-        "--id 6, line 1 of once.txt: the same name is given twice",
+        "--id 6, line 1 of once.txt: duplicate name",
         ("--ids-file", "once.txt", "--id", "6"),
     ),
     "no number in a file": (3, "line 1 of header.txt: not a 64-bit integer", ("--ids-file", "header.txt")),
@@ -241,11 +241,11 @@ CHANGES = {
         4,
         REPLACE,
         people(3, 59),
-        "line 4: no such record is in the model. `expunge insert` adds new ones; --ignore-missing skips them.",
+        "line 4: id not found in the model. `expunge insert` adds new records; --ignore-missing skips them.",
     ),
-    "a correction twice": (4, REPLACE, [people(1)[0], people(1)[0]], "ids: duplicate id 1; name each record once"),
-    "no records": (3, INSERT, [], "new.csv: there are no records; give at least one"),
-    "no corrections": (3, REPLACE, [], "new.csv: there are no records; give at least one"),
+    "a correction twice": (4, REPLACE, [people(1)[0], people(1)[0]], "ids: duplicate id 1; give each record once"),
+    "no records": (3, INSERT, [], "new.csv: no records; give at least one"),
+    "no corrections": (3, REPLACE, [], "new.csv: no records; give at least one"),
     "an id of another type": (
         3,
         INSERT,
@@ -271,7 +271,7 @@ def test_tables_that_lack_columns_are_refused(model, refused, tmp_path):
     refused(3, "lack.csv: no column 'sick'", *INSERT, "lack.csv")
     write_csv(tmp_path / "lack.csv", [row[1:] for row in people(3, 101)], COLUMNS[1:])
     refused(3, "lack.csv: no column 'id'", *REPLACE, "lack.csv")
-    refused(3, "no.csv: there is no such file", *INSERT, "no.csv")
+    refused(3, "no.csv: no such file", *INSERT, "no.csv")
     refused(2, "Missing argument 'DATA'", *INSERT)
 
 
@@ -322,7 +322,7 @@ def test_a_second_writer_is_told_to_try_again(model, run, monkeypatch):
         found.unlearn([7])
     assert [result.code for result in told] == [6] * 5
     for result in told[:4]:
-        assert (result.out, "others have been writing for 0.1 s" in flat(result.err)) == ("", True)
+        assert (result.out, "other processes have been writing for 0.1 s" in flat(result.err)) == ("", True)
     assert told[4].data["error"]["kind"] == "BusyStore"
     assert ids_in(path) == set(range(1, 61)) - {7}
 
@@ -333,7 +333,7 @@ def test_a_correction_does_not_give_a_record_to_someone_else(model, done, refuse
     write_csv(tmp_path / "same.csv", [mine])
     assert done(*REPLACE, "same.csv", "--json")["records"] == 60
     write_csv(tmp_path / "moved.csv", [(mine[0], "S-0002", *mine[2:])])
-    refused(3, ["column 'who': record 1 is another subject's", "insert it again"], *REPLACE, "moved.csv")
+    refused(3, ["column 'who': record 1 belongs to another subject", "insert it again"], *REPLACE, "moved.csv")
 
 
 # --- what others do meanwhile -------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_who_waits_to_be_erased_is_not_to_be_asked_for_again(other, monkeypatch,
     with pytest.raises(typer.Exit) as caught:
         unlearn([tmp_path / "m.expunge"], id=["7"], wait=0.1)
     assert caught.value.exit_code == 5
-    assert "recorded; the next to use the store finishes it, so do not repeat it." in flat(capsys.readouterr().err)
+    assert "recorded; the next use of the store finishes it, so do not repeat it." in flat(capsys.readouterr().err)
     other.execute("ROLLBACK")
     monkeypatch.setattr(failpoints, "hook", None)
     with expunge.open(tmp_path / "m.expunge") as found:

@@ -23,7 +23,7 @@ def test_a_draft_warns_that_it_was_read_off_the_data(table, run):
     assert "schema.toml, drafted from 60 rows" in result.out
     assert "Next: confirm it, then expunge fit people.csv --schema schema.toml" in flat(result.out)
     said = flat(result.err)
-    assert "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays" in said
+    assert "this draft was derived from the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays" in said
     assert "set confirmed = true" in said
     found = read_schema(table / "schema.toml")
     assert (found.confirmed, found.id.name, found.target.name) == (False, "id", "sick")
@@ -42,7 +42,7 @@ def test_a_draft_in_json(table, done):
 
 def test_a_draft_is_overwritten_only_by_force(table, done, refused):
     (table / "schema.toml").write_text("mine")
-    refused(3, "schema.toml: there is such a file already; give another name, or --force", *SCHEMA)
+    refused(3, "schema.toml: this file exists already; give another name, or --force", *SCHEMA)
     done(*SCHEMA, "--force")
     assert tomllib.loads((table / "schema.toml").read_text())["confirmed"] is False
 
@@ -63,11 +63,11 @@ REFUSED = {
     "no such column to leave out": (3, "people.csv: no column 'x'", ("--ignore", "x")),
     "two roles": (3, "id='id': the column is the target already", ("--target", "id", "--id", "id")),
     "nothing left": (
-        3, "people.csv: no column is left to predict from",
+        3, "people.csv: no feature columns",
         ("--target", "sick", *[word for name in COLUMNS[1:7] for word in ("--ignore", name)]),
     ),
     "a folder": (3, ".: a folder; give the name of a file in it", ("-o", ".")),
-    "a folder that is not there": (3, "no/s.toml: there is no folder no; make it first", ("-o", "no/s.toml")),
+    "a folder that is not there": (3, "no/s.toml: no such folder: no; make it first", ("-o", "no/s.toml")),
     "an unknown option": (2, "No such option: --model", ("--model", "svm")),
 }  # fmt: skip
 
@@ -83,9 +83,9 @@ def test_tables_that_cannot_be_read_are_refused(table, refused):
     write_csv(table / "header.csv", [])
     (table / "broken.csv").write_text("a,b\n1\n2\n")
     refused(3, "empty.csv: empty", "schema", "empty.csv")
-    refused(3, "header.csv: there are no records to draft a schema from", "schema", "header.csv")
+    refused(3, "header.csv: no records to draft a schema from", "schema", "header.csv")
     refused(3, "all are broken (broken.csv: lines 2, 3 (1 field, where the header has 2))", "schema", "broken.csv")
-    refused(3, "no.csv: there is no such file", "schema", "no.csv")
+    refused(3, "no.csv: no such file", "schema", "no.csv")
     refused(2, "Missing argument 'DATA'", "schema")
 
 
@@ -159,9 +159,7 @@ def test_a_european_table_from_draft_to_prediction(tmp_path, done, run, refused)
     assert "probability of nö" in latin
     assert done("evaluate", "m.expunge", "neue.csv", "--json")["accuracy"] > 0.6
     write_european(tmp_path / "utf8.csv", 201, 40, "utf-8")
-    refused(
-        3, "utf8.csv: is UTF-8, and not cp1252 as declared; give --encoding utf-8", "evaluate", "m.expunge", "utf8.csv"
-    )
+    refused(3, "utf8.csv: is UTF-8, not cp1252 as declared; give --encoding utf-8", "evaluate", "m.expunge", "utf8.csv")
     assert done("predict", "m.expunge", "utf8.csv", "--encoding", "utf-8") == latin
     assert done("insert", "m.expunge", "neue.csv", "--json")["records"] == 240
     done("replace", "m.expunge", "utf8.csv", "--encoding", "utf-8")

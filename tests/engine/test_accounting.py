@@ -20,7 +20,7 @@ from expunge.engine.accounting import (
     total_variation_from_renyi,
     worst_case_rho,
 )
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.mechanisms.binary_tree import BinaryTree, lowbit
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.mechanisms.square_root import SquareRoot

@@ -25,11 +25,11 @@ from expunge.base.errors import (
     RequestFailed,
     UnknownId,
 )
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.changing import change
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled
 from expunge.engine.streams import Applied, apply
 
@@ -190,7 +190,7 @@ def test_a_replacement_by_subject_needs_subjects_of_one_record():
     assert contents(model)[7] == tuple(X[30])
     assert contents(model)[5] == tuple(X[31])
     for subjects, error, match in (
-        (["s5", "s2"], BadRecords, "^subjects: 's2' has 3 records; name those to replace by ids"),
+        (["s5", "s2"], BadRecords, "^subjects: 's2' has 3 records; give the ids of those to replace"),
         (["s5", "s99"], UnknownId, "^subjects: subject not found: 's99'"),
         (["s5", "s5"], DuplicateId, "duplicate id 's5'"),
         (["s5"], BadRecords, "^subjects: 1 for 2 records"),
@@ -251,7 +251,7 @@ def test_requests_are_validated_once(monkeypatch):
     assert len(calls) == 1
     model.insert(X[1:2], Y[1:2])
     assert len(calls) == 1  # arrays of numbers are as they should be
-    with pytest.raises(BadRecords, match="X: row 0 holds NaN"):
+    with pytest.raises(BadRecords, match="X: row 0 has NaN"):
         model.insert(np.full_like(X[:1], np.nan), Y[:1])
     assert len(calls) == 1
 
@@ -484,7 +484,7 @@ def test_a_stream_that_fails_comes_to_its_error_with_all_before_it_done():
         apply(model, stream())
     assert caught.value.done == 3
     assert caught.value.__notes__ == [
-        "expunge: 3 requests of the stream are done, or will be when the model is next asked."
+        "expunge: 3 requests of the stream are done, or will be at the next call to the model."
     ]
     assert model.n_records_ == 17
 

@@ -31,7 +31,8 @@ from expunge import (
 )
 from expunge.base.errors import BadContribution, BadIterate, BadPlan, ClippedWarning
 from expunge.engine.changing import decide_on, propose
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
+from expunge.engine.randomness import Randomness
 from expunge.solvers.losses import Logistic
 
 SCHEDULES = [
@@ -469,8 +470,8 @@ def test_a_replay_pauses_only_where_later_rows_can_be_made_anew(mechanism, coupl
     rng = np.random.default_rng(0)
     transcript = learn(learner, records, rng)
     before = state(records, transcript)
-    edit = propose(learner, records, Delete([1]), rng)
+    edit = propose(learner, records, Delete([1]), Randomness.of(rng))
     with pytest.raises(BadPlan, match="a replay can only pause"):
-        decide_on(learner, records, transcript, edit, rng, pause=True)
+        decide_on(learner, records, transcript, edit, Randomness.fresh(), pause=True)
     assert state(records, transcript) == before
     assert records.staged is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.engine.couplings.coin import Bridge, keep_or_jump, keeps, pooled_projection, replay_probability
+from expunge.engine.couplings.common import Bridge, keep_or_jump, keeps, pooled_projection, replay_probability
 
 
 @pytest.mark.parametrize("shift", [0.1, 0.7, 2.0, 5.0])

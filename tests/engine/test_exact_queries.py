@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from expunge.base.errors import BadPlan, BadRecords
-from expunge.engine.contributions import Abilities, Participation, evaluate
+from expunge.base.intake import Insert
+from expunge.engine.contributions import Abilities, Participation
 from expunge.engine.learner import Learner
 from expunge.engine.learning import learn
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Insert
+from expunge.engine.records.staging import evaluate
 from expunge.engine.schedules import Everyone
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.extents import Extent
@@ -192,7 +193,7 @@ def test_points_of_another_dimension_are_refused():
 def test_where_everyone_takes_part_other_queries_are_rounded_and_summed_a_part_at_a_time(monkeypatch):
     from expunge.solvers.per_record import PerRecord
 
-    monkeypatch.setattr("expunge.engine.contributions.AT_ONCE", 14)
+    monkeypatch.setattr("expunge.engine.records.staging.AT_ONCE", 14)
     query = PerRecord(lambda step, path, x: x, size=2, bound=4.0)
     X = np.random.default_rng(5).normal(size=(101, 2))
     total = evaluate(query, 0, Path(np.zeros(2), None, 0), (X,), Participation(1.0, 2.0**-20, Abilities()))

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.base.types import Keys
-from expunge.engine.records.index import HashIndex, hashes
+from expunge.engine.records.index import HashIndex
+from expunge.engine.records.lookup import hashes
 
 
 def _table(index: HashIndex) -> tuple[Keys, ...]:

@@ -10,7 +10,7 @@ import pytest
 import expunge
 from expunge.base.errors import BadRecords
 from expunge.base.intake import LONGEST, as_ids
-from expunge.engine.records.index import fresh_hash_key, hash_one, hashes
+from expunge.engine.records.lookup import fresh_hash_key, hash_one, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords, index_records

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.base.errors import BadPlan
+from expunge.engine.couplings.common import longest_pull
 from expunge.engine.mechanisms.binary_tree import BinaryTree, TreeNodes, lowbit
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.mechanisms.noise import draw_noise
-from expunge.engine.mechanisms.protocol import longest_pull, matrices
+from expunge.engine.mechanisms.protocol import matrices
 from expunge.engine.mechanisms.square_root import SquareRoot
 
 PREFIX = [BinaryTree(), BinaryTree("anytime"), BinaryTree((1.0, 2.5)), SquareRoot()]

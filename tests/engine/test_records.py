@@ -127,7 +127,7 @@ def test_after_any_history_the_records_are_those_that_a_plain_dictionary_has(his
         (Insert((np.ones((2, 2)),), [50, 50]), DuplicateId, "duplicate id"),
         (Insert((np.ones((2, 2)),), [50]), BadRecords, "1 for 2"),
         (Insert((np.ones((1, 3)),), [50]), BadRecords, r"columns\[0\]"),
-        (Insert((np.full((1, 2), np.nan),), [50]), BadRecords, "row 0 holds NaN"),
+        (Insert((np.full((1, 2), np.nan),), [50]), BadRecords, "row 0 has NaN"),
         (Insert((np.full((1, 2), np.inf),), [50]), BadRecords, "infinity"),
         (Insert((np.ones((1, 2)), np.ones(1)), [50]), BadRecords, "2 given"),
         (Insert((np.ones((1, 2), dtype=complex),), [50]), BadRecords, "numbers"),
@@ -158,7 +158,7 @@ def test_bad_records_are_named_before_anything_is_learned():
         MemoryRecords((np.ones(3),), ids=[1, 2])
     with pytest.raises(BadRecords, match="subjects: 2 for 3"):
         MemoryRecords((np.ones(3),), subjects=[1, 2])
-    with pytest.raises(BadRecords, match="row 1 holds NaN"):
+    with pytest.raises(BadRecords, match="row 1 has NaN"):
         MemoryRecords((np.array([0.0, np.nan]),))
     with pytest.raises(BadRecords, match=r"columns\[1\] has 2 rows"):
         MemoryRecords((np.ones(3), np.ones(2)))
@@ -256,7 +256,7 @@ def test_automatic_ids_begin_after_all_that_were_given():
     assert ids == [0, 1, 2, 7, 8, 9]
     unlearn(learner, records, transcript, ids, rng=rng)
     insert(learner, records, transcript, (np.ones((1, 2)),), ["ann"], rng=rng)
-    with pytest.raises(BadRecords, match="ids of their own"):
+    with pytest.raises(BadRecords, match="records have ids;"):
         insert(learner, records, transcript, (np.ones((1, 2)),), rng=rng)
 
 

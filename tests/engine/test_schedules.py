@@ -11,7 +11,7 @@ from expunge import Delete, Insert, MemoryRecords, Replace
 from expunge.base.errors import BadPlan
 from expunge.engine.hashing import mix
 from expunge.engine.randomness import Randomness
-from expunge.engine.records.index import mix_one
+from expunge.engine.records.lookup import mix_one
 from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled, joins
 
 RUNS = 2_500

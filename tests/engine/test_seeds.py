@@ -115,7 +115,7 @@ def test_a_stored_model_draws_from_the_system_only(state, tmp_path):
     with expunge.open(tmp_path / "model") as model:
         model.random_state = state
         for ask in (lambda: model.unlearn(GONE), model.replan):
-            with pytest.raises(BadPlan, match=r"random_state=.*lives in a file.*Set it to None"):
+            with pytest.raises(BadPlan, match=r"random_state=.*is stored in a file.*Set it to None"):
                 ask()
         assert model.n_records_ == 60
         model.random_state = None

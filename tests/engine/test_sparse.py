@@ -474,14 +474,14 @@ def _csr(data, indices=(0, 1), ends=(0, 1, 2), shape=(2, 3)):
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ((_csr([1.0, np.nan]),), r"columns\[0\]: row 1 holds NaN"),
-        ((np.ones(2), _csr([np.inf, 1.0])), r"columns\[1\]: row 0 holds NaN or inf"),
-        ((_csr([1.0, np.inf], ends=(0, 0, 0, 2), shape=(3, 3)),), "row 2 holds"),
+        ((_csr([1.0, np.nan]),), r"columns\[0\]: row 1 has NaN"),
+        ((np.ones(2), _csr([np.inf, 1.0])), r"columns\[1\]: row 0 has NaN or inf"),
+        ((_csr([1.0, np.inf], ends=(0, 0, 0, 2), shape=(3, 3)),), "row 2 has"),
         ((_csr([1.0 + 1j, 2.0]),), r"columns\[0\]: expected numbers, got sparse complex128"),
         ((_csr(np.array([1.0, "a"], dtype=object)),), "got sparse object"),
-        ((_csr([1.0, 2.0], indices=(0, 3)),), r"columns\[0\]: not a sound sparse matrix"),
-        ((_csr([1.0, 2.0], indices=(0, -1)),), "not a sound"),
-        ((_csr([1.0, 2.0], ends=(0, 2, 1)),), "not a sound"),
+        ((_csr([1.0, 2.0], indices=(0, 3)),), r"columns\[0\]: not a valid sparse matrix"),
+        ((_csr([1.0, 2.0], indices=(0, -1)),), "not a valid"),
+        ((_csr([1.0, 2.0], ends=(0, 2, 1)),), "not a valid"),
         ((_csr([1.0, 2.0]), np.ones(3)), r"columns\[1\] has 3 rows, columns\[0\] has 2"),
     ],
 )
@@ -505,7 +505,7 @@ def test_new_rows_must_fit_the_sparse_column():
         (sparse.csr_array((1, WIDTH + 1)), rf"columns\[0\]: rows of shape \({WIDTH + 1},\)"),
         (np.ones((1, WIDTH + 1)), "rows of shape"),
         (np.ones(1), "rows of shape"),
-        (np.full((1, WIDTH), np.nan), "row 0 holds NaN"),
+        (np.full((1, WIDTH), np.nan), "row 0 has NaN"),
         (np.full((1, WIDTH), "x", dtype=object), "expected numbers"),
     ):
         for request in (Insert((column, [1.0])), Replace((column, [1.0]), [2])):

@@ -5,8 +5,8 @@ import pytest
 
 from cases.toys import people, toy
 from expunge import Delete, Everyone, Identity, Insert, Scattered, learn, unlearn, verify
-from expunge.engine.edits import Edit
 from expunge.engine.randomness import Randomness
+from expunge.engine.schedules import Edit
 
 
 def _learned(seed=0, count=12, **more):
@@ -39,7 +39,7 @@ def test_a_record_smuggled_out_is_named_by_its_place():
     records.stage(records.edit(learner.schedule, Delete([5]), Randomness.of(np.random.default_rng(2))))
     records.commit()
     report = verify(learner, records, transcript)
-    assert any(f"place {place}" in problem and "taken out or altered" in problem for problem in report.problems)
+    assert any(f"place {place}" in problem and "removed or altered" in problem for problem in report.problems)
 
 
 def test_an_altered_record_is_named_by_its_place():
@@ -70,7 +70,7 @@ def test_without_noise_answers_must_be_the_sums():
     assert verify(learner, records, transcript).noise_p_value is None
     transcript.answers.write(1, transcript.answers[1:2] + 1.0)
     problems = verify(learner, records, transcript).problems
-    assert any("though there is no noise" in problem for problem in problems)
+    assert any("although there is no noise" in problem for problem in problems)
 
 
 def test_noise_of_the_planned_size_is_plausible_and_other_noise_is_not():

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cases.patching import patched_everywhere
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.checks import _state, _state_names, check_exact, compare, serve_and_commit
-from expunge.engine.couplings.coin import KEPT
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.engine.couplings.common import KEPT
 from expunge.engine.transcript import ArrayRows
 from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, Ridge
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-import expunge.base.grid
 from cases.learners import ALIGNED, BULK, ONE, PEOPLE, STREAM, learner
 from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge import Arrival, BinaryTree, Delete, Everyone, Identity, Insert, Scattered, Shuffled, SquareRoot
 from expunge.engine.checks import check_exact
-from expunge.engine.couplings import verdict
+from expunge.engine.couplings import common
 
 COARSE = 3
 CASES = {
@@ -37,7 +36,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr(expunge.base.grid, "FINENESS", COARSE)
+    monkeypatch.setattr(common, "FINENESS", COARSE)
 
 
 def anew(plan):
@@ -58,7 +57,7 @@ def test_a_shift_that_is_not_the_change_of_what_was_rounded_is_caught():
     """The leaving record's own contribution, in floating point, in the place of the change of the rounded sum."""
     plan = anew(learner(Everyone(2), Identity(), "sequential", sigma=1.0))
 
-    right = verdict.changes
+    right = common.changes
 
     def changes(old):
         found = right(old)

@@ -12,9 +12,9 @@ import pytest
 from cases.federations import TRIO, WISHES, ask, begun, go, join, planned, state
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, Unfinished, UnknownId
 from expunge.engine.changing import decide_on
-from expunge.engine.couplings.coin import KEPT, Toss
-from expunge.engine.edits import Edit
-from expunge.engine.schedules import joins_each
+from expunge.engine.couplings.common import KEPT, Toss
+from expunge.engine.randomness import Randomness
+from expunge.engine.schedules import Edit, joins_each
 from expunge.federated.federation import Federation
 from expunge.solvers.plans.federated import ArrayType, plan_federation
 
@@ -489,13 +489,13 @@ def test_deciding_leaves_alone_what_another_has_staged():
     clients.stage(edit)
     leaving = clients.leave([clients.members["bob"]])
     with pytest.raises(BadRecords, match="another change is under way"):
-        decide_on(federation.learner, clients, federation.transcript, leaving, np.random.default_rng(0), pause=True)
+        decide_on(federation.learner, clients, federation.transcript, leaving, Randomness.fresh(), pause=True)
     assert clients.staged is edit
 
 
 def test_a_departure_of_nobody_is_refused():
     federation = go(begun())
     before = state(federation)
-    with pytest.raises(BadRecords, match="name at least one"):
+    with pytest.raises(BadRecords, match="give at least one"):
         federation.forget([])
     assert state(federation) == before

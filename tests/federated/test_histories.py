@@ -15,7 +15,7 @@ import expunge.federated.federation as module
 from cases.federations import WISHES, answer, ask, begun, go, join, planned, state
 from expunge.base.errors import BadPlan, Unfinished, UnknownId
 from expunge.engine.changing import Change
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.transcript import ArrayRows
 from expunge.federated.clients import MemoryContributions
 from expunge.federated.federation import Federation, Task

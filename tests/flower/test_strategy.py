@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
 
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, StoreError, Unfinished, UnknownId
-from expunge.engine.couplings.coin import Toss
+from expunge.engine.couplings.common import Toss
 from expunge.federated import ForgettingFedAvg, asking, identified
 from expunge.federated.state import state_of
 from flower.in_memory_grid import crashed, expired, fine, garbled, late, lost, offline, twice, unheard
@@ -394,7 +394,7 @@ WRONG_ARRAYS = {
 def test_wrong_arrays_are_an_error_that_costs_no_answer(wrong, store: Path):
     party, strategy = Party(*THREE), strategy_of(store)
     party.train["bob"] = lambda arrays, number: wrong()
-    with pytest.raises(BadRecords, match=r"client 'bob': arrays: .*others answered is kept; repair the client"):
+    with pytest.raises(BadRecords, match=r"client 'bob': arrays: .*Answers of other clients are kept; fix the client"):
         strategy.start(party.grid, record(START))
     party.train["bob"], before = towards(-1.0), len(party.asked)
     strategy.close()
@@ -577,7 +577,7 @@ def test_too_few_clients_to_begin_are_waited_for(store: Path):
 def test_two_nodes_with_one_name(store: Path):
     party, strategy = Party(*THREE), strategy_of(store)
     second = party.connect("bob")
-    with pytest.raises(DuplicateId, match="client 'bob': nodes 12 and 14 both say"):
+    with pytest.raises(DuplicateId, match="client 'bob': nodes 12 and 14 both have"):
         strategy.start(party.grid, record(START))
     assert not store.exists()
     party.grid.leave(second)
@@ -702,7 +702,7 @@ def test_what_join_refuses(store: Path):
     party, strategy = Party(*THREE), strategy_of(store)
     strategy.start(party.grid, record(START))
     for names, error, words in (
-        ("ann", DuplicateId, "takes part already"),
+        ("ann", DuplicateId, "is a member already"),
         ("dee", UnknownId, "'dee' is not connected"),
         (["ann", "ann"], DuplicateId, "twice"),
     ):
@@ -958,7 +958,7 @@ def test_absent_members_leave_once_and_with_a_receipt(store: Path, monkeypatch: 
     assert receipts == [0, 2]
     assert [strategy.federation.was_forgotten(name) is None for name in (*THREE, "dee")] == [True, True, False, False]
     party.go("ann", "bob")
-    with pytest.raises(Unfinished, match="no member at all is connected"):
+    with pytest.raises(Unfinished, match="no member is connected"):
         strategy.start(party.grid, absent="leave", timeout=0.05)
     assert strategy.federation.members == ["ann", "bob"]
     strategy.close()
@@ -1238,7 +1238,7 @@ def test_flowers_own_loop_says_that_it_cannot_wait():
 def test_a_wrapper_that_changes_the_model_is_refused():
     party, strategy = Party(*THREE), strategy_of()
     wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, 1.0, 1.0, 3)
-    with pytest.raises(BadPlan, match="this is not the model that the federation is at"):
+    with pytest.raises(BadPlan, match="this is not the federation's current model"):
         wrapped.start(party.grid, record(START), num_rounds=3)
 
 
@@ -1314,7 +1314,7 @@ def test_nodes_that_never_say_who_they_are_are_not_waited_for(store: Path):
 def test_what_cannot_be_is_refused_before_clients_are_gathered(store: Path, given, named):
     with pytest.raises((BadPlan, StoreError), match=named):
         ForgettingFedAvg(store, **{"rounds": 3, "clip": 1.0, **given})
-    with pytest.raises(StoreError, match="there is no folder"):
+    with pytest.raises(StoreError, match="no such folder"):
         ForgettingFedAvg(store / "deeper" / "down", rounds=3, clip=1.0)
     assert not store.exists()
 
@@ -1331,7 +1331,7 @@ def test_a_seal_that_is_to_be_made_is_made(store: Path):
 def test_noise_that_drowns_the_model_is_warned_of(caplog: pytest.LogCaptureFixture):
     party = Party(*THREE)
     ForgettingFedAvg(None, rounds=3, clip=1.0, rho=0.1).start(party.grid, record(START))
-    assert "The noise may drown the model: rho * clients / sqrt(parameters) is 0.3" in caplog.text
+    assert "The noise may be too large for the model: rho * clients / sqrt(parameters) is 0.3" in caplog.text
     caplog.clear()
     ForgettingFedAvg(None, rounds=3, clip=1.0).start(party.grid, record(START))
     assert "drown" not in caplog.text

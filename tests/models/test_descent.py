@@ -12,16 +12,16 @@ import pytest
 import sklearn.linear_model
 from scipy import sparse, stats
 
-import expunge.engine.couplings.verdict
+import expunge.engine.couplings.common
 from cases.toys import interrupted, state
 from expunge.base.errors import BadIterate, BadPlan, SizeWarning
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.accounting import noise_for, worst_case_rho
 from expunge.engine.changing import change
 from expunge.engine.learner import Learner
 from expunge.engine.learning import learn
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.schedules import Everyone
 from expunge.engine.streams import apply
 from expunge.models import HuberRegressor, LinearRegression, LinearRegressor, LinearSVC, LogisticRegression
@@ -169,7 +169,7 @@ def test_ctrl_c_at_any_line_leaves_a_sound_model_that_goes_on(rate):
 
 def test_the_first_replayed_sum_is_known_and_is_what_a_fresh_pass_gives(monkeypatch):
     """Its path is the stored one, so it is the old sum plus the shift: exact, and one pass less."""
-    replay = expunge.engine.couplings.verdict.Verdict.replay
+    replay = expunge.engine.couplings.common.Verdict.replay
     queries = GridGradient(Logistic(), size=2), GridGradient(Huber(0.3), size=2, intercept=0.2, bits=20)
     for query, coupling in itertools.product(queries, ("adaptive", "sequential")):
         start = np.zeros(2)
@@ -179,7 +179,7 @@ def test_the_first_replayed_sum_is_known_and_is_what_a_fresh_pass_gives(monkeypa
         for known in (True, False):
             if not known:
                 monkeypatch.setattr(
-                    expunge.engine.couplings.verdict.Verdict, "replay",
+                    expunge.engine.couplings.common.Verdict, "replay",
                     lambda self, step, noise, known: replay(self, step, noise),
                 )  # fmt: skip
             rng, records = np.random.default_rng(3), MemoryRecords(columns)
@@ -199,7 +199,7 @@ def test_a_large_request_is_looked_at_a_few_rounds_at_a_time(form, monkeypatch):
     X, y = table(60, classes=3)
     answers = []
     for numbers in (10**6, 200, 1):
-        monkeypatch.setattr("expunge.engine.records.memory.AT_ONCE", numbers)
+        monkeypatch.setattr("expunge.engine.records.staging.AT_ONCE", numbers)
         model, _ = made("multinomial", rate=0.5, expected_records=64)
         model.fit(form(X[:40]), y[:40]).unlearn(range(10))
         model.insert(form(X[40:]), y[40:])

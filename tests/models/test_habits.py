@@ -25,7 +25,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
         (LogisticRegression, {"C": 1.0}, r"C: LogisticRegression has no such parameter. Use alpha = 1/\(n·C\)"),
         (LinearSVC, {"penalty": "l1"}, r"penalty: LinearSVC .* alpha.*domain='l1'"),
         (LogisticRegression, {"max_iter": 1000}, "max_iter: .* Use steps .*epochs"),
-        (LogisticRegression, {"tol": 1e-4}, "tol: .* fixed before the records are seen"),
+        (LogisticRegression, {"tol": 1e-4}, "tol: .* fixed before the records are read"),
         (LogisticRegression, {"n_jobs": -1}, "n_jobs: .* Leave it out"),
         (HuberRegressor, {"warm_start": True}, r"warm_start: .* insert\(\) or partial_fit\(\)"),
         (Ridge, {"solver": "svd"}, "solver: Ridge .* Cholesky"),

@@ -4,6 +4,7 @@ import copy
 import itertools
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import pytest
 import expunge.engine.changing
 from cases.toys import interrupted, long_but
 from expunge.base.errors import BadRecords
+from expunge.base.intake import Replace
 from expunge.engine.changing import Change, chance_of_replay
 from expunge.engine.checks import _state, _state_names, compare
-from expunge.engine.requests import Replace
 from expunge.models import LinearRegression, LogisticRegression
 
 RNG = np.random.default_rng(3)
@@ -174,6 +175,19 @@ def test_two_threads_may_ask_at_once():
     for half in halves:
         half.join()
     assert model.n_records_ == 20
+    assert_sound(model)
+
+
+def test_who_waits_while_all_is_fitted_anew_is_served_by_the_new_owner():
+    model = LogisticRegression(rho=0.5, steps=4).fit(X, Y)
+    before, worker = model._owner, threading.Thread(target=lambda: model.unlearn(3))
+    with before.lock:
+        worker.start()
+        time.sleep(0.2)  # until it waits
+        model.replan()
+    worker.join()
+    assert model._owner is not before
+    assert 3 not in model.ids_
     assert_sound(model)
 
 

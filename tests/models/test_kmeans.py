@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 
 from cases.toys import interrupted, long_but, state
 from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NoiseWarning, SizeWarning, UnknownId
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.accounting import rho_for
-from expunge.engine.requests import Delete, Insert, Replace
 from expunge.engine.streams import apply
 from expunge.engine.transcript import Path
 from expunge.models import KMeans
@@ -494,7 +494,7 @@ def test_two_places_for_four_clusters_in_one_dimension():
 def test_points_outside_count_as_the_nearest_inside_and_leave_nothing_else(region, clipped):
     inside = clipped(X)
     outside = int((np.abs(inside - X)[:200] > 1e-9).any(axis=1).sum())
-    with pytest.warns(ClippedWarning, match=f"^X: {outside} of 200 points lie outside {next(iter(region))}="):
+    with pytest.warns(ClippedWarning, match=f"^X: {outside} of 200 points are outside {next(iter(region))}="):
         model = fitted(X[:200], **region)
     twin = fitted(inside[:200], **region)
     with pytest.warns(ClippedWarning, match="of 100 points"):
@@ -522,12 +522,12 @@ def test_noise_that_leaves_little_of_the_region_is_warned_of_from_what_was_decla
     expected = good.plan_.sigma * math.sqrt(2) / (2**17 / 3)
     assert good.plan_.error == pytest.approx(expected)
     for hopeless in ({"rho": 1e-5}, {"expected_records": 100}, {"rho": 0.1, "expected_records": 1000}):
-        with pytest.warns(NoiseWarning, match=r"noise puts a centre off by about .* of the region's radius"):
+        with pytest.warns(NoiseWarning, match=r"noise shifts a centre by about .* of the region's radius"):
             clone(good).set_params(**hopeless).fit(X)
 
 
 def test_a_column_that_cannot_be_seen_beside_others_is_warned_of():
-    with pytest.warns(UserWarning, match="low, high: column 1 can hardly be seen"):
+    with pytest.warns(UserWarning, match="low, high: column 1 has hardly any effect"):
         KMeans(3, low=[-2, -2], high=[1e5, 2]).fit(X)
 
 
@@ -574,8 +574,8 @@ NAN = np.array([[0.0, 0.0], [np.nan, 1.0]])
 @pytest.mark.parametrize(
     ("error", "match", "act"),
     [
-        (BadRecords, "^X: row 1 holds NaN", lambda m: m.insert(NAN)),
-        (BadRecords, "^X: row 1 holds NaN", lambda m: m.replace(NAN, ids=[3, 4])),
+        (BadRecords, "^X: row 1 has NaN", lambda m: m.insert(NAN)),
+        (BadRecords, "^X: row 1 has NaN", lambda m: m.replace(NAN, ids=[3, 4])),
         (ValueError, "NaN", lambda m: m.predict(NAN)),
         (ValueError, "3 features, but KMeans is expecting 2", lambda m: m.insert(np.ones((1, 3)))),
         (ValueError, "1D array", lambda m: m.insert(np.ones(2))),
@@ -605,7 +605,7 @@ def test_a_request_that_is_refused_changes_nothing(error, match, act):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"radius": None}, "^radius, low, high: declare where points can lie"),
+        ({"radius": None}, "^radius, low, high: declare the region of the points"),
         ({"low": -2.0}, "^radius, low, high: give radius, or low and high, but not both"),
         ({"low": -2.0, "high": 2.0}, "^radius, low, high: give radius, or low and high, but not both"),
         ({"radius": None, "low": -2.0}, "^radius, low, high: declare"),

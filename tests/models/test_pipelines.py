@@ -67,8 +67,8 @@ SAFE = [
 ]
 LEAKING = [
     (StandardScaler(), NUMBERS, "mean and variance", "BoundedScaler"),
-    (preprocessing.MinMaxScaler(), NUMBERS, "least and greatest", "BoundedScaler"),
-    (preprocessing.MaxAbsScaler(), NUMBERS, "greatest absolute", "BoundedScaler"),
+    (preprocessing.MinMaxScaler(), NUMBERS, "smallest and largest", "BoundedScaler"),
+    (preprocessing.MaxAbsScaler(), NUMBERS, "largest absolute", "BoundedScaler"),
     (preprocessing.RobustScaler(), NUMBERS, "median", "BoundedScaler"),
     (preprocessing.QuantileTransformer(n_quantiles=5), NUMBERS, "quantiles", "BoundedScaler"),
     (preprocessing.PowerTransformer(), NUMBERS, "exponent", "FunctionTransformer"),

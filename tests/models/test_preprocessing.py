@@ -114,7 +114,7 @@ def test_rows_whose_squares_overflow_are_bounded_too(form):
 def test_rows_with_nan_or_infinity_are_named(form, value):
     X = _table()
     X[3, 2] = value
-    with pytest.raises(BadRecords, match="row 3 holds NaN or infinity"):
+    with pytest.raises(BadRecords, match="row 3 has NaN or infinity"):
         bound_rows(FORMATS[form](X))
 
 
@@ -221,7 +221,7 @@ def test_errors_name_the_field(options, what, method):
 @pytest.mark.parametrize("method", ["fit", "transform", "inverse_transform"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_the_scaler_refuses_nan_and_says_where(method, value):
-    with pytest.raises(BadRecords, match=r"row 1, column 2 holds NaN or infinity; .*SimpleImputer"):
+    with pytest.raises(BadRecords, match=r"row 1, column 2 has NaN or infinity; .*SimpleImputer"):
         getattr(BoundedScaler(), method)([[0, 0, 0], [0, 0, value]])
 
 

@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.base.errors import BadPlan, BadRecords, PlanWarning, SizeWarning
+from expunge.base.intake import Delete
 from expunge.engine.accounting import FOREVER, worst_case_rho
-from expunge.engine.requests import Delete
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(400, 3)) / 3

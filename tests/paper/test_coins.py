@@ -12,7 +12,7 @@ from cases.patching import patched_everywhere
 from cases.printed import FAILS, PASSES, of_the_paper, printed_ratio, printed_reflect, start
 from expunge import DualAveraging, Everyone
 from expunge.engine.checks import check_exact
-from expunge.engine.couplings.coin import keep_or_jump
+from expunge.engine.couplings.common import keep_or_jump
 
 
 @dataclass

@@ -39,7 +39,7 @@ from expunge import (
     learn_with_outcome,
     verify,
 )
-from expunge.engine.couplings.coin import KEPT, Toss
+from expunge.engine.couplings.common import KEPT, Toss
 
 
 def test_subtracting_g_prime_along_the_path_of_the_last_leaf_leaves_wrong_sums():

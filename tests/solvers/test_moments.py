@@ -140,7 +140,7 @@ def test_numbers_beyond_their_bounds_are_refused_by_column():
     query.admit((X, y))
     for form in (np.asarray, sparse.csr_array):
         for sign in (1, -1):
-            with pytest.raises(BadRecords, match=r"^features: column 1 holds 2\.5 .* Declare a larger feature_bound"):
+            with pytest.raises(BadRecords, match=r"^features: column 1 has 2\.5 .* Declare a larger feature_bound"):
                 query.admit((form(sign * np.array([[1.0, 2.5]])), y[:1]))
     with pytest.raises(BadRecords, match=r"^targets: .* 3\.5 .* larger target_bound"):
         query.admit((X[:1], np.array([-3.5])))

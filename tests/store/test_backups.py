@@ -121,7 +121,7 @@ def test_a_store_that_is_lost_is_restored_with_exported_receipts(path, tmp_path)
         model.unlearn(IDS[:5])
         exported = model.export_receipts()
     path.unlink()
-    with pytest.raises(StoreError, match="receipts: who was erased since"):
+    with pytest.raises(StoreError, match=r"receipts: cannot read from .* who was deleted since"):
         restore(tmp_path / "copy", path)
     assert not path.exists()
     (tmp_path / "receipts.json").write_text(json.dumps(exported))
@@ -138,7 +138,7 @@ def test_a_store_that_is_damaged_is_restored_too(path, tmp_path):
         model.unlearn(IDS[:5])
         exported = model.export_receipts()
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(StoreError, match="receipts: who was erased since"):
+    with pytest.raises(StoreError, match=r"receipts: cannot read from .* who was deleted since"):
         restore(tmp_path / "copy", path)
     assert restore(tmp_path / "copy", path, receipts=exported).erased == 5
     assert ids_of(path) == IDS[5:200].tolist()
@@ -162,7 +162,7 @@ def test_a_key_that_is_another_stores_is_never_overwritten(path, tmp_path):
     other = tmp_path / "copy-key"
     make_key(other, b"\x07" * 32)
     before = other.read_bytes()
-    with pytest.raises(StoreError, match="the key of another store lies there"):
+    with pytest.raises(StoreError, match="this is the key of another store"):
         backup(path, tmp_path / "copy")
     assert other.read_bytes() == before
     assert not (tmp_path / "copy").exists()
@@ -207,7 +207,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(path, tmp_path):
     shutil.copy(tmp_path / "copy-key", tmp_path / "old-key")
     with expunge.open(tmp_path / "old") as model:
         older = model.export_receipts()
-    with pytest.raises(StoreError, match="do not go on"):
+    with pytest.raises(StoreError, match="do not continue"):
         restore(tmp_path / "newer", path, receipts=older)
     assert path.read_bytes() == before
 
@@ -228,13 +228,13 @@ def test_a_backup_of_another_model_is_said_to_be_just_that(path, tmp_path):
 
 
 def test_paths_that_cannot_be(path, tmp_path):
-    with pytest.raises(StoreError, match="already there"):
+    with pytest.raises(StoreError, match="exists already"):
         backup(path, path)
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         backup(path, tmp_path / "missing" / "copy")
     with pytest.raises(NotAStore, match="no such file"):
         backup(tmp_path / "nowhere", tmp_path / "copy")
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         restore(path, tmp_path / "missing" / "copy")
     assert {one.name for one in tmp_path.iterdir()} <= {"model", "model-key", "model-lock"}
 

@@ -73,7 +73,7 @@ def test_two_who_write_at_once_are_told_apart(point, path):
     with expunge.open(path) as first, expunge.open(path) as second:
         meanwhile(point, lambda: (without_lock(path, second), second.unlearn([2])))
         request = first.prepare_request(expunge.Delete([1]))
-        with pytest.raises(BusyStore, match="another process is writing, though this one has the lock") as caught:
+        with pytest.raises(BusyStore, match="another process is writing, although this one has the lock") as caught:
             first.serve_request(request)
         assert caught.value.refused == (point == "request: recording")
         assert first.has_begun(request) == (point == "request: recorded")
@@ -219,7 +219,7 @@ def test_two_federations_at_once(tmp_path):
             others.append(federated.open(path))
 
         meanwhile("federation: recorded", ask)  # which finishes what the first has recorded
-        with pytest.raises(BusyStore, match="another process is writing, though this one has the lock"):
+        with pytest.raises(BusyStore, match="another process is writing, although this one has the lock"):
             first.forget(ANN)
         failpoints.hook = None
         assert [len(other.export_receipts(names=[ANN])["receipts"]) for other in others] == [1]

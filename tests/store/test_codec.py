@@ -117,9 +117,7 @@ def test_an_object_of_an_unknown_class_must_be_handed_in():
     text = Registry([Point]).write({"loss": mine, "also": Point(mine)})
     found = Registry([Point]).read(text, {"Plain": mine})
     assert found["loss"] is found["also"].x is mine
-    with pytest.raises(
-        BadPlan, match=r"loss: this model has one of its own, Plain; hand it in: open\(path, loss=Plain"
-    ):
+    with pytest.raises(BadPlan, match=r"loss: this model has a custom loss, Plain; give it: open\(path, loss=Plain"):
         Registry([Point]).read(text)
 
 

@@ -39,7 +39,7 @@ def test_the_first_to_ask_for_the_lock_waits_as_others_do(tmp_path):
         lock.close()
     impatient, began = WriterLock(tmp_path / "store", 0.2), time.monotonic()
     one.acquire()
-    with pytest.raises(BusyStore, match=r"others have been writing for 0\.2 s"):
+    with pytest.raises(BusyStore, match=r"other processes have been writing for 0\.2 s"):
         impatient.acquire()
     assert 0.15 < time.monotonic() - began < LONG / 3
     for lock in (one, impatient):

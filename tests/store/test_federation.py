@@ -408,7 +408,7 @@ def test_a_request_that_could_not_be_recorded_leaves_no_coins(path, monkeypatch)
 
 
 def full(*_):
-    raise FullStore("federation: there is no room on the disk; make some and call again.")
+    raise FullStore("federation: the disk is full; free some space and call again.")
 
 
 # --- receipts -------------------------------------------------------------------------------------------
@@ -709,7 +709,7 @@ def test_a_seal_that_is_missing_broken_foreign_or_open_to_others_is_refused(unde
         federated.open(under_way)
     kept.rename(seal)
     seal.chmod(0o644)
-    with pytest.raises(StoreError, match="others can read this key"):
+    with pytest.raises(StoreError, match="other users can read or change this key"):
         federated.open(under_way)
     seal.chmod(0o600)
     with federated.open(under_way) as federation:
@@ -763,14 +763,14 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(path, tmp_path):
             federated.create(path, planned(), start, NAMES)
     with pytest.raises(BadPlan, match="rounds=1048576"):
         federated.create(path, replace(planned(), rounds=2**20), np.zeros(NUMBERS), NAMES)
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         federated.create(tmp_path / "folder" / "x", planned(), np.zeros(NUMBERS), NAMES)
     with pytest.raises(StoreError, match="names in -seal"):
         federated.create(tmp_path / "a-seal", planned(), np.zeros(NUMBERS), NAMES)
     assert list(tmp_path.iterdir()) == []
     new(path).close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="already there"):
+    with pytest.raises(StoreError, match="exists already"):
         federated.create(path, planned(), np.zeros(NUMBERS), NAMES)
     assert path.read_bytes() == before
 
@@ -1145,7 +1145,7 @@ def test_a_backup_has_neither_the_seal_nor_any_key(under_way, tmp_path):
         federation.backup(backup)
         before = whole(federation)
         federation.forget([ANN, EVE])
-        with pytest.raises(StoreError, match="already there"):
+        with pytest.raises(StoreError, match="exists already"):
             federation.backup(backup)
     assert sorted(file.name for file in tmp_path.glob("backup*")) == ["backup", "backup-key"]
     assert {file.stat().st_mode & 0o777 for file in tmp_path.glob("backup*")} == {0o600}
@@ -1218,5 +1218,5 @@ def test_who_has_left_already_is_named_with_the_day(path):
         day = federation.was_forgotten(BOB)
         with pytest.raises(UnknownId, match=f"'{BOB}' left on {day}"):
             federation.forget(BOB)
-        with pytest.raises(UnknownId, match=r"does not take part; it may have left already\.$"):
+        with pytest.raises(UnknownId, match=r"is not a member; it may have left already\.$"):
             federation.forget(EVE)

@@ -104,7 +104,7 @@ def test_the_field_that_is_wrong_is_named(bases, where, value, words):
 
 def test_a_description_cannot_be_longer_than_can_be_read(monkeypatch):
     monkeypatch.setattr("expunge.store.codec.LONGEST", 100)
-    with pytest.raises(expunge.BadPlan, match="description has 1,002 letters, and a store takes 100"):
+    with pytest.raises(expunge.BadPlan, match="description has 1,002 letters, but a store takes at most 100"):
         Registry([]).write("x" * 1000)
     with pytest.raises(CorruptStore, match="more than 100 letters"):
         Registry([]).read("[" + "1," * 100 + "1]")
@@ -149,7 +149,7 @@ def test_a_state_that_says_nothing_sound_is_refused(bases):
 
         hostile.alter(path, change, STATE)
         file = StoreFile(path)
-        with pytest.raises(CorruptStore, match="about, row 1 is no state of a store"):
+        with pytest.raises(CorruptStore, match="about, row 1 is not the state of a store"):
             read_state(file)
         file.close()
         path = hostile.copied(bases["sums"])

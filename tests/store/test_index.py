@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from cases.stores import PAGE_SIZES, new_file
 from expunge.base.errors import CorruptStore
-from expunge.engine.records.index import HashIndex, hashes
+from expunge.engine.records.index import HashIndex
+from expunge.engine.records.lookup import hashes
 from expunge.store.file import StoreFile
-from expunge.store.index import StoredIndex, buckets_for
+from expunge.store.rows import StoredIndex, buckets_for
 
 some = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

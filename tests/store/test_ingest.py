@@ -91,14 +91,14 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path):
         with pytest.raises(error, match=words):
             expunge.ingest(kind, source, path)
         assert list(tmp_path.iterdir()) == []
-    with pytest.raises(NotAStore, match="no folder"):
+    with pytest.raises(NotAStore, match="no such folder"):
         expunge.ingest(model(), blocks(), tmp_path / "missing" / "model")
 
 
 def test_a_path_that_is_taken_stays_as_it_is(tmp_path):
     path = tmp_path / "model"
     path.write_text("mine")
-    with pytest.raises(StoreError, match="already there"):
+    with pytest.raises(StoreError, match="exists already"):
         expunge.ingest(model(), blocks(), path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]

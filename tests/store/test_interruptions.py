@@ -8,7 +8,7 @@ import pytest
 import expunge
 from cases.keys import keys_from
 from cases.toys import interrupted
-from expunge.engine.requests import Delete, Insert
+from expunge.base.intake import Delete, Insert
 from expunge.store import scan
 
 LINES = 60

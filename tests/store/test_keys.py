@@ -41,12 +41,12 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, mode):
     path = tmp_path / "key"
     make_key(path)
     path.chmod(mode)
-    with pytest.raises(StoreError, match=r"key: others can .* chmod 600"):
+    with pytest.raises(StoreError, match=r"key: other users can .* chmod 600"):
         load_key(path)
     make_signing_key(tmp_path / "pem")
     Signer(tmp_path / "pem")
     (tmp_path / "pem").chmod(mode)
-    with pytest.raises(StoreError, match=r"pem: others can .* chmod 600"):
+    with pytest.raises(StoreError, match=r"pem: other users can .* chmod 600"):
         Signer(tmp_path / "pem")
 
 
@@ -54,7 +54,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, mode):
 def test_a_file_is_never_written_over(tmp_path, make):
     path = tmp_path / "key"
     path.write_text("precious")
-    with pytest.raises(StoreError, match="key: is there already; give another path"):
+    with pytest.raises(StoreError, match="key: exists already; give another path"):
         make(path)
     assert path.read_text() == "precious"
     assert [each.name for each in tmp_path.iterdir()] == ["key"]
@@ -174,6 +174,6 @@ def test_a_file_that_is_far_too_large_is_no_key_nor_receipts(tmp_path, monkeypat
 
 def test_a_public_key_already_there_is_kept_and_no_private_one_is_left(tmp_path):
     (tmp_path / "pem.pub").write_text("precious")
-    with pytest.raises(StoreError, match=r"pem\.pub: is there already"):
+    with pytest.raises(StoreError, match=r"pem\.pub: exists already"):
         make_signing_key(tmp_path / "pem")
     assert [each.name for each in tmp_path.iterdir()] == ["pem.pub"]

@@ -83,7 +83,7 @@ def test_a_sparse_record_that_would_fill_its_part_is_refused_when_it_comes_and_w
 
 def test_a_row_that_is_too_long_all_the_same_says_so(path):
     file = StoreFile(path)
-    with pytest.raises(StoreError, match=r"arrays, row 7 would have 400,000 bytes, of which SQLite takes 29"):
+    with pytest.raises(StoreError, match=r"arrays, row 7 would have 400,000 bytes, but SQLite takes at most 29"):
         file.put("arrays", 7, bytes(400_000))
     with pytest.raises(StoreError, match="a row would be longer than SQLite allows; do it in smaller portions"):
         file.put_text("about", 7, "a" * 400_000)

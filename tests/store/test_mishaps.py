@@ -54,7 +54,7 @@ def test_a_number_for_a_seed_is_refused_where_requests_are_not_counted(path):
         for model in (memory, stored):
             model.set_params(random_state=7)
             for ask in (lambda: model.unlearn([5]), model.replan):  # noqa: B023
-                why = "same coins" if model is memory else "lives in a file"
+                why = "same coins" if model is memory else "is stored in a file"
                 with pytest.raises(BadPlan, match=f"random_state=7: .* {why}") as caught:
                     ask()
                 assert caught.value.refused
@@ -303,7 +303,7 @@ def test_a_name_that_would_be_taken_for_a_part_of_another_store_is_refused(endin
         lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], other),
         lambda: expunge.store.backup(path, other),
     ):
-        with pytest.raises(StoreError, match=f"names in {ending} are for files that belong to a store|already there"):
+        with pytest.raises(StoreError, match=f"names in {ending} are for files that belong to a store|exists already"):
             ask()
     assert [one for one in sorted(tmp_path.iterdir()) if one.name != "model-lock"] == before
 
@@ -317,7 +317,7 @@ def test_a_store_is_not_scanned_for_what_another_has(path):
 def test_the_key_of_another_store_is_refused(path, tmp_path):
     expunge.LogisticRegression().fit(X, Y).save(tmp_path / "other")
     beside(path, "-key").write_bytes((tmp_path / "other-key").read_bytes())
-    with pytest.raises(StoreError, match=r"model-key: this is the key of another store; put the right one back"):
+    with pytest.raises(StoreError, match=r"model-key: this is the key of another store; copy the right one"):
         expunge.open(path)
     with expunge.open(path, read_only=True) as model:  # from here it can be saved anew
         assert model.n_records_ == N

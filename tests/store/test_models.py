@@ -392,7 +392,7 @@ def test_a_loss_of_ones_own_must_be_handed_in(tmp_path, coins):
     memory = QuantileRegressor(rho=0.6, target_range=(-3, 3)).fit(X[:N], TARGETS["numbers"][:N])
     memory.save(tmp_path / "model")
     for wrong in ({}, {"loss": losses.Squared(1.0)}, {"read_only": True}):
-        with pytest.raises(BadPlan, match=r"loss: this model has one of its own, Pinball; .*open\(path, loss=Pinball"):
+        with pytest.raises(BadPlan, match=r"loss: this model has a custom loss, Pinball; .*open\(path, loss=Pinball"):
             expunge.open(tmp_path / "model", **wrong)
     with expunge.open(tmp_path / "model", loss=Pinball(0.9)) as model:
         assert type(model) is LinearRegressor
@@ -440,7 +440,7 @@ def test_what_a_file_cannot_hold_is_named_before_it_is_written(tmp_path):
     memory.note_ = ["a plain list", {"of": (1, 2.0)}]
     memory.save(tmp_path / "plain")
     memory.friend_ = {"who": [Branded()]}
-    with pytest.raises(BadPlan, match="friend_: a file cannot hold a Branded; take it off the model"):
+    with pytest.raises(BadPlan, match="friend_: a file cannot hold a Branded; remove it from the model"):
         memory.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     with expunge.open(tmp_path / "plain") as model:
@@ -457,9 +457,7 @@ def test_fit_is_refused_and_changes_nothing(tmp_path, name):
     case.fitted().save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         before, attributes = everything(model), dict(model.__dict__)
-        with pytest.raises(
-            StoreError, match=r"^fit: this model lives in .*model, which keeps its records\. Use insert"
-        ):
+        with pytest.raises(StoreError, match=r"^fit: this model is stored in .*model, with its records\. Use insert"):
             model.fit(*case.columns(0, 50))
         with pytest.raises(StoreError, match=r"^fit: "):
             model.fit(case.rows[:50, :3], *case.columns(0, 50)[1:])
@@ -752,7 +750,7 @@ def test_a_second_writer_waits_and_gives_up_by_name(tmp_path):
                 failpoints.hook = None
                 request = other.prepare_request(Delete([-43]))
                 began = time.monotonic()
-                with pytest.raises(BusyStore, match=r"others have been writing for 0\.07 s.*wait="):
+                with pytest.raises(BusyStore, match=r"other processes have been writing for 0\.07 s.*wait="):
                     other.serve_request(request)
                 waited.append(time.monotonic() - began)
                 assert not other.has_begun(request)

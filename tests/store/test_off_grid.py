@@ -34,7 +34,7 @@ def old(tmp_path):
 
 
 def test_it_opens_with_a_word_on_what_to_do_and_predicts(old):
-    with pytest.warns(UserWarning, match=r"earlier version.*Make it again.*replan\(\)"):
+    with pytest.warns(UserWarning, match=r"earlier version.*Refit it.*replan\(\)"):
         model = expunge.open(old)
     with model:
         assert model.predict(X).shape == (80,)

@@ -12,7 +12,8 @@ from scipy import sparse
 
 from expunge.base.columns import canonical, is_sparse
 from expunge.base.errors import CorruptStore
-from expunge.store.parts import PART, SPARSE_ROWS, ColumnType, Layout, Part, as_served
+from expunge.store.layout import PART, SPARSE_ROWS, ColumnType, Layout
+from expunge.store.places import Part, as_served, written
 
 quick = settings(max_examples=80, deadline=None, derandomize=True)
 ODD = [
@@ -43,7 +44,7 @@ def same(one, two):
 
 def back(layout, columns):
     """The columns, written and read again."""
-    return layout.read(memoryview(layout.write(columns)), "blocks, row 1").columns
+    return Part(layout, memoryview(written(layout, columns)), "blocks, row 1").columns
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -89,7 +90,7 @@ def test_strings_of_any_kind_come_back(texts):
 @pytest.mark.parametrize(("letter", "size"), [("a", 1), ("ÿ", 1), ("Ā", 2), ("\uffff", 2), ("\U00010000", 4)])
 def test_strings_take_no_more_room_than_their_letters_need(letter, size):
     wide = np.array([letter * 3, "b"], dtype="U50")
-    assert len(Layout.of((wide,), 0).write((wide,))) == 2 * 8 + 2 * 3 * size
+    assert len(written(Layout.of((wide,), 0), (wide,))) == 2 * 8 + 2 * 3 * size
 
 
 def test_keys_come_back():
@@ -116,7 +117,7 @@ def test_short_floats_are_never_longer_than_given_and_come_back(rows):
 def test_short_floats_take_half_the_room():
     rows = np.ones((100, 8))
     short, long = Layout.of((rows,), 1, "f4"), Layout.of((rows,), 1)
-    assert len(short.write((rows,))) - 16 == (len(long.write((rows,))) - 16) / 2
+    assert len(written(short, (rows,))) - 16 == (len(written(long, (rows,))) - 16) / 2
     assert short.rows == 2 * long.rows == PART // 32
 
 
@@ -142,21 +143,21 @@ def test_a_column_without_records_has_its_type():
 ROWS = np.arange(6.0).reshape(3, 2)
 COLUMNS = (ROWS, canonical(sparse.csr_array(ROWS)), np.array(["a", "ä", "abc"]), np.array([1, 2, 3]))
 LAYOUT = Layout.of(COLUMNS, 2)
-CONTENT = LAYOUT.write(COLUMNS)
+CONTENT = written(LAYOUT, COLUMNS)
 
 
 @pytest.mark.parametrize("length", [0, 7, 39, 40, len(CONTENT) - 1])
 def test_a_part_that_is_cut_off_is_refused(length):
     with pytest.raises(CorruptStore, match=r"^blocks, row 5 cannot be read \(.*\); restore a backup"):
-        LAYOUT.read(memoryview(CONTENT[:length]), "blocks, row 5")
+        Part(LAYOUT, memoryview(CONTENT[:length]), "blocks, row 5")
     with pytest.raises(CorruptStore):
-        LAYOUT.read(memoryview(CONTENT + b"\0"), "blocks, row 5")
+        Part(LAYOUT, memoryview(CONTENT + b"\0"), "blocks, row 5")
 
 
 def test_a_part_with_too_many_records_is_refused():
     small = Layout(LAYOUT.columns, 2, 2)
     with pytest.raises(CorruptStore, match="3 records"):
-        small.read(memoryview(CONTENT), "blocks, row 5")
+        Part(small, memoryview(CONTENT), "blocks, row 5")
 
 
 def changed(**heads):
@@ -178,7 +179,7 @@ def changed(**heads):
 )  # fmt: skip
 def test_heads_that_do_not_fit_are_refused(heads):
     with pytest.raises(CorruptStore):
-        _ = LAYOUT.read(memoryview(changed(**heads)), "blocks, row 5").columns
+        _ = Part(LAYOUT, memoryview(changed(**heads)), "blocks, row 5").columns
 
 
 @pytest.mark.parametrize("size", [0, 3, 5, 6, 7])
@@ -187,28 +188,28 @@ def test_letters_of_an_odd_size_are_refused(size):
     layout = Layout.of((ids,), 0)
     content = struct.pack("<2Q", 1, 7 * 8 + size) + b"a" * 7 * size
     with pytest.raises(CorruptStore):
-        _ = layout.read(memoryview(content), "blocks, row 5").columns
+        _ = Part(layout, memoryview(content), "blocks, row 5").columns
 
 
 def test_letters_that_are_none_are_refused():
     layout = Layout.of((np.array(["a"]),), 0)
     with pytest.raises(CorruptStore):
-        _ = layout.read(memoryview(struct.pack("<2QI", 1, 1 * 8 + 4, 0x110000)), "blocks, row 5").columns
+        _ = Part(layout, memoryview(struct.pack("<2QI", 1, 1 * 8 + 4, 0x110000)), "blocks, row 5").columns
 
 
 @pytest.mark.parametrize("counts", [(2, 2, 0), (5, -1, -1), (2**31 - 1, 4 - 2**31, 0), (0, 0, 0)], ids=str)
 @pytest.mark.parametrize("indices", [(0, 1, 0), (0, 1, -1), (0, 1, 2), (0, 1, 2**30)], ids=str)
 def test_sparse_rows_that_are_not_sound_are_refused(counts, indices):
     layout = Layout.of(COLUMNS[1:2], 1)
-    sound = layout.write((canonical(sparse.csr_array([[0.0, 1.0], [2.0, 0.0], [3.0, 0.0]])),))
+    sound = written(layout, (canonical(sparse.csr_array([[0.0, 1.0], [2.0, 0.0], [3.0, 0.0]])),))
     if counts == (2, 2, 0) and indices == (0, 1, 0):
         counts = (1, 1, 1)
-        assert layout.read(memoryview(sound), "").columns
+        assert Part(layout, memoryview(sound), "").columns
     body = struct.pack("<2Q3i3d3i", 3, 3, *counts, 1.0, 2.0, 3.0, *indices)
     assert len(body) == len(sound)
     if (counts, indices) != ((1, 1, 1), (0, 1, 0)):
         with pytest.raises(CorruptStore):
-            _ = layout.read(memoryview(body), "blocks, row 5").columns
+            _ = Part(layout, memoryview(body), "blocks, row 5").columns
 
 
 @settings(max_examples=300, deadline=1000, derandomize=True)
@@ -217,7 +218,7 @@ def test_a_changed_byte_makes_another_part_or_none(at, change):
     content = bytearray(CONTENT)
     content[at] ^= change
     with suppress(CorruptStore):
-        part = LAYOUT.read(memoryview(bytes(content)), "blocks, row 5")
+        part = Part(LAYOUT, memoryview(bytes(content)), "blocks, row 5")
         assert isinstance(part, Part)
         assert [column.shape[0] for column in part.columns] == [part.count] * 4
         part.column(1).toarray()

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import expunge
 from cases.keys import keys_from
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.store.sorting import Spool
 
 NUMBER, COLUMNS = 240, 4

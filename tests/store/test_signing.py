@@ -9,7 +9,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.base.errors import BadPlan, CorruptStore
-from expunge.engine.requests import Delete
+from expunge.base.intake import Delete
 from expunge.store import failpoints
 from expunge.store.chain import export
 from expunge.store.keys import Signer
@@ -171,7 +171,7 @@ def test_receipts_that_were_chained_again_without_the_key_bring_nobody_back(path
     for given in (
         {"sign_with": key}, {"public_key": f"{key}.pub"}, {"public_key": f"{key}.pub", "sign_with": key},
     ):  # fmt: skip
-        with pytest.raises(CorruptStore, match="receipts: the last one is not signed, though this store signs"):
+        with pytest.raises(CorruptStore, match="receipts: the last one is not signed, although this store signs"):
             expunge.store.restore(tmp_path / "backup", path, receipts=made_up, **given)
         assert path.read_bytes() == before
     assert expunge.store.restore(tmp_path / "backup", path, receipts=erased, sign_with=key).erased == 2
@@ -181,9 +181,9 @@ def test_receipts_that_another_key_has_signed_are_refused(path, tmp_path, key, e
     expunge.store.make_signing_key(tmp_path / "other.pem")
     made_up = forged(erased, first(erased), Signer(tmp_path / "other.pem"))
     for given in ({"sign_with": key}, {"public_key": f"{key}.pub", "sign_with": False}):
-        with pytest.raises(CorruptStore, match="receipts: the last one is not signed by the key that is known"):
+        with pytest.raises(CorruptStore, match="receipts: the last one is not signed by the known key"):
             expunge.store.restore(tmp_path / "backup", path, receipts=made_up, **given)
-    with pytest.raises(BadPlan, match="public_key: the receipts of this store are signed, and nothing says by whom"):
+    with pytest.raises(BadPlan, match="public_key: the receipts of this store are signed, but the key is not known"):
         expunge.store.restore(tmp_path / "backup", path, receipts=made_up)
 
 
@@ -193,7 +193,7 @@ def test_a_backup_that_was_signed_knows_by_whom(path, tmp_path, erased):
         model.unlearn([7])
         model.unlearn([8])
         document = model.export_receipts()
-    with pytest.raises(CorruptStore, match="the last one is not signed, though this store signs"):
+    with pytest.raises(CorruptStore, match="the last one is not signed, although this store signs"):
         expunge.store.restore(tmp_path / "later", path, receipts=forged_end(document, 2))
     assert (
         expunge.store.restore(tmp_path / "later", path, receipts=document, sign_with=tmp_path / "key.pem").erased == 2
@@ -221,7 +221,7 @@ def test_a_store_whose_own_receipts_were_made_up_is_refused_too(path, tmp_path, 
             file.put_text("about", 1, expunge.store.state.KNOWN.write(replace(state, receipts=1, head=made_up["head"])))
         file.truncate_log()
     for given in ({}, {"sign_with": key}):
-        with pytest.raises(CorruptStore, match="the last one is not signed, though this store signs"):
+        with pytest.raises(CorruptStore, match="the last one is not signed, although this store signs"):
             expunge.store.restore(tmp_path / "backup", path, **given)
 
 
@@ -291,7 +291,7 @@ def test_a_signer_that_is_none_is_named(path, tmp_path, key):
         with model._owner.file.transaction():
             model._owner.file.put_text("about", 2, "nobody")
         model._owner.file.truncate_log()
-    with pytest.raises(expunge.StoreError, match="about, row 2 is no public key"):
+    with pytest.raises(expunge.StoreError, match="about, row 2 is not a public key"):
         expunge.store.restore(tmp_path / "backup", path, sign_with=key)
 
 
@@ -307,6 +307,6 @@ def test_a_key_that_was_given_up_is_not_trusted_beside_the_one_that_is_given(pat
     dropped = said["receipts"][1]["request"]
     made_up = forged(said, lambda one: one["request"] != dropped, Signer(key))
     made_up["receipts"][0] = said["receipts"][0]
-    with pytest.raises(CorruptStore, match="not signed by the key that is known"):
+    with pytest.raises(CorruptStore, match="not signed by the known key"):
         expunge.store.restore(tmp_path / "noted", path, receipts=made_up, sign_with=second)
     assert expunge.store.restore(tmp_path / "noted", path, receipts=said, sign_with=second).erased == 2

@@ -214,7 +214,7 @@ def test_only_the_owner_can_look_into_the_folder(tmp_path):
 def test_a_folder_that_is_there_is_refused_and_left_alone(tmp_path):
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "note").touch()
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(StoreError, match="exists already"):
         Spool(tmp_path / "spool")
     assert (tmp_path / "spool" / "note").exists()
 
@@ -248,7 +248,7 @@ def test_wrong_layouts_are_refused_before_anything_is_read(tmp_path):
         for order, lengths in (([0, 1], [2]), ([0, 1, 2], [2])):
             with pytest.raises(BadRecords, match="lay out each of them once"):
                 spool.by_place(np.array(order), np.array(lengths))
-        with pytest.raises(BadRecords, match="record 1 is left out"):
+        with pytest.raises(BadRecords, match="record 1 is missing"):
             spool.by_place(np.array([0, 2, 2]), np.array([3]))
         with pytest.raises(BadPlan, match="memory=0"):
             spool.by_place(np.arange(3), np.array([3]), memory=0)

@@ -12,7 +12,7 @@ from scipy import sparse
 import expunge
 from expunge.base.columns import canonical, is_sparse
 from expunge.base.errors import CorruptStore
-from expunge.engine.requests import Delete, Insert, Replace
+from expunge.base.intake import Delete, Insert, Replace
 from expunge.store import state
 from expunge.store.codec import pack, unpack
 from expunge.store.state import Pending

@@ -18,7 +18,7 @@ from cases.stored_federations import NAMES, NUMBERS, planned
 from expunge import federated
 from expunge.audit import audit
 from expunge.base.errors import BusyStore, NotAStore, StoreError, StoreWarning
-from expunge.store import disk, failpoints, scan
+from expunge.store import failpoints, scan, surroundings
 from expunge.store.file import StoreFile
 from expunge.store.keys import load_key
 from expunge.store.locks import WriterLock
@@ -95,7 +95,7 @@ def test_a_journal_is_refused_before_sqlite_sees_it(way, path, victim):
         model.save(path.with_name("other"))
     trap(path, victim)
     content = path.read_bytes()
-    with pytest.raises(StoreError, match=r"model-journal: this is a journal of SQLite's, .* remove it"):
+    with pytest.raises(StoreError, match=r"model-journal: this is a journal of SQLite, .* remove it"):
         WAYS[way](path)
     assert victim.read_text() == "years of work"
     assert not path.exists() or path.read_bytes() == content
@@ -129,11 +129,11 @@ def test_a_log_that_is_a_link_leads_nowhere(ending, path, victim):
     before = victim.stat().st_mtime_ns
     beside(path, ending).symlink_to(victim)
     for way in ("open", "read only", "backup"):
-        with pytest.raises(StoreError, match=f"model{ending}: this is no file of the store's own, .*; remove it"):
+        with pytest.raises(StoreError, match=f"model{ending}: this is not a file of the store, .*; remove it"):
             WAYS[way](path)
     beside(path, ending).unlink()
     os.link(victim, beside(path, ending))
-    with pytest.raises(StoreError, match=f"model{ending}: this is no file of the store's own"):
+    with pytest.raises(StoreError, match=f"model{ending}: this is not a file of the store"):
         expunge.open(path)
     assert victim.read_text() == "years of work"
     assert victim.stat().st_mtime_ns == before
@@ -145,7 +145,7 @@ def test_nothing_is_saved_beside_the_log_of_another(path):
         log = beside(path, "-wal")
         path.with_name("other-wal").write_bytes(b"log of another")
         assert log.exists()
-    with pytest.raises(StoreError, match="other-wal: the log of another store lies there"):
+    with pytest.raises(StoreError, match="other-wal: this is the log of another store"):
         expunge.LogisticRegression().fit(X, Y).save(path.with_name("other"))
 
 
@@ -256,7 +256,7 @@ def test_a_lock_that_is_another_users_is_refused_if_everybody_can_take_it(path, 
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "fchmod", refuse)
-    with pytest.raises(StoreError, match="another user's, and everybody could lock it"):
+    with pytest.raises(StoreError, match="belongs to another user, and everybody could lock it"):
         expunge.open(path)
 
 
@@ -403,7 +403,7 @@ def test_a_backup_beside_another_store_of_the_same_name_waits_for_it(path, tmp_p
 
 def test_what_a_killed_save_left_is_named(tmp_path):
     beside(tmp_path / "model", "-new").write_bytes(b"everybody")
-    with pytest.raises(NotAStore, match=r"model-new, with all records in it: do it again, or remove that"):
+    with pytest.raises(NotAStore, match=r"model-new, with all records in it: repeat it, or remove that"):
         expunge.open(tmp_path / "model")
 
 
@@ -424,23 +424,23 @@ no mount at all
 )  # fmt: skip
 def test_the_file_system_is_that_of_the_nearest_mount(place, kind, tmp_path, monkeypatch):
     (tmp_path / "mountinfo").write_text(MOUNTS)
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "mountinfo"))
-    assert disk.file_system_of(expunge.store.saving.Path(place)) == kind
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "nothing"))
-    assert disk.file_system_of(expunge.store.saving.Path(place)) == ""
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "mountinfo"))
+    assert surroundings.file_system_of(expunge.store.saving.Path(place)) == kind
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "nothing"))
+    assert surroundings.file_system_of(expunge.store.saving.Path(place)) == ""
 
 
 def test_a_store_on_another_machine_gets_one_warning(tmp_path, monkeypatch):
     (tmp_path / "mountinfo").write_text(f"30 22 0:30 / {tmp_path} rw - nfs4 server:/home rw\n")
-    monkeypatch.setattr(disk, "MOUNTS", str(tmp_path / "mountinfo"))
-    monkeypatch.setattr(disk, "_warned", set())
+    monkeypatch.setattr(surroundings, "MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(surroundings, "_warned", set())
     path = tmp_path / "model"
-    with pytest.warns(StoreWarning, match=r"network file system \(nfs4\).* Keep the store on a disk of this machine"):
+    with pytest.warns(StoreWarning, match=r"network file system \(nfs4\).* Keep the store on a local disk"):
         expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expunge.open(path).close()
-    monkeypatch.setattr(disk, "_warned", set())
+    monkeypatch.setattr(surroundings, "_warned", set())
     with pytest.warns(StoreWarning, match="nfs4"):
         expunge.open(path).close()
 

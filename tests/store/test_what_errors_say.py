@@ -9,7 +9,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.base.errors import BusyStore, FullStore, LogNotEmptied, ReadOnlyStore, StoreError
-from expunge.engine.requests import Delete
+from expunge.base.intake import Delete
 from expunge.engine.streams import apply
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
@@ -21,7 +21,7 @@ X = rng.normal(size=(N, 3)) / 9
 Y = X[:, 0] > 0
 NOTHING, WAITS, DONE = (
     "nothing was done",
-    "recorded; the next to use the store finishes it",
+    "recorded; the next use of the store finishes it",
     "has been completed and saved",
 )
 
@@ -225,7 +225,9 @@ def test_a_restored_store_is_said_to_be_restored_though_it_cannot_be_finished(pa
         held[0].begin()
 
     at("restore: renamed", write)
-    with pytest.raises(StoreError, match=r"the backup is restored, but .* Whoever opens it next does so") as caught:
+    with pytest.raises(
+        StoreError, match=r"the backup is restored, but .* The next process that opens it finishes it"
+    ) as caught:
         expunge.store.restore(tmp_path / "backup", path, wait=0.05)
     assert not isinstance(caught.value, BusyStore)
     held[0].close()

@@ -371,8 +371,8 @@ def test_the_row_of_what_is_missing_in_arrays_is_named(position, value, says):
         (b"t.csv", "cannot read records from bytes"),
         ([3], "cannot read records from int"),
         ((pd.DataFrame(X), pd.Series(Y)), "cannot read records from Series"),
-        ("nowhere.parquet", "nowhere.parquet: there is no such file"),
-        (["nowhere.csv"], "nowhere.csv: there is no such file"),
+        ("nowhere.parquet", "nowhere.parquet: no such file"),
+        (["nowhere.csv"], "nowhere.csv: no such file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(source, says):
@@ -388,9 +388,9 @@ def test_what_cannot_be_read_is_refused(source, says):
         ({"subject": "z"}, "column 'z'"),
         ({"features": ["a", "z"]}, "column 'z'"),
         ({"features": []}, "no feature columns; there are 'a'"),
-        ({"features": ["a", "b", "a"]}, "column 'a': appears twice"),
-        ({"features": ["a", "y"], "target": "y"}, "column 'y': a feature, and target"),
-        ({"target": "y"}, "column 'who': (large_)?string, where numbers are needed; .* features="),
+        ({"features": ["a", "b", "a"]}, "column 'a': duplicate name"),
+        ({"features": ["a", "y"], "target": "y"}, "column 'y': a feature, but also target"),
+        ({"target": "y"}, "column 'who': (large_)?string, but numbers are needed; .* features="),
         ({"features": ["a"], "id": "b"}, "column 'b': ids must be integers or strings, got float64"),
     ],
 )
@@ -413,7 +413,7 @@ def test_a_name_that_stands_twice_is_refused():
     table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], ["a", "a"])
     for source in (table, table.to_pandas()):
         for features in (None, ["a"]):
-            with pytest.raises(BadRecords, match="column 'a': appears twice"):
+            with pytest.raises(BadRecords, match="column 'a': duplicate name"):
                 blocks_of(source, features=features)
 
 
@@ -421,7 +421,7 @@ def test_a_name_that_stands_twice_is_refused():
 def test_dates_lists_and_bytes_are_refused(kind):
     column = pa.nulls(2, kind).fill_null(pa.scalar({pa.list_(pa.int8()): [1], pa.binary(3): b"abc"}.get(kind, 3), kind))
     table = pa.table({"a": [1.0, 2.0], "d": column})
-    with pytest.raises(BadRecords, match=r"column 'd': .* where numbers are needed"):
+    with pytest.raises(BadRecords, match=r"column 'd': .* but numbers are needed"):
         list(blocks_of(table))
     with pytest.raises(BadRecords, match="column 'd': expected numbers or strings"):
         list(blocks_of(table, target="d"))

@@ -61,7 +61,7 @@ def test_a_long_line_of_json_is_named_with_its_limit(tmp_path, monkeypatch, smal
     monkeypatch.setattr(limits, "LONGEST", 2**20)
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n' * 1500 + b'{"a": "' + b"x" * 2**21 + b'"}\n'))
-    with pytest.raises(BadRecords, match="line 1501 is longer than 1 MB; write one record a line"):
+    with pytest.raises(BadRecords, match="line 1501 is longer than 1 MB; write one record per line"):
         rows_of(path)
 
 
@@ -114,7 +114,7 @@ def test_too_many_columns_and_too_long_a_header_are_named(tmp_path, monkeypatch,
         open_table(tmp_path / "t.csv")
     monkeypatch.setattr(limits, "MOST_COLUMNS", 2)
     (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n")
-    with pytest.raises(BadRecords, match="3 columns, and a table may have 2"):
+    with pytest.raises(BadRecords, match="3 columns, but a table may have at most 2"):
         open_table(tmp_path / "t.csv")
 
 
@@ -139,7 +139,7 @@ def test_parquet_is_read_in_parts_within_the_budget(tmp_path, small, how, kind):
 @pytest.mark.parametrize("how", [{}, DELTA], ids=["dictionary", "delta"])
 def test_a_long_value_of_parquet_is_named(tmp_path, small, how):
     pq.write_table(pa.table({"b": [1.0] * 40, "a": ["y"] * 30 + ["x" * 301] * 10}), tmp_path / "t.parquet", **how)
-    with pytest.raises(BadRecords, match=r"t.parquet: column 'a': row 31 has 301 bytes, and a value may have"):
+    with pytest.raises(BadRecords, match=r"t.parquet: column 'a': row 31 has 301 bytes, but a value may have at most"):
         rows_of(tmp_path / "t.parquet")
     with pytest.raises(BadRecords, match="column 'a': row 31"):
         list(blocks_of(tmp_path / "t.parquet", target="a"))
@@ -170,7 +170,7 @@ HOSTILE = {
         "t.csv", lambda path: path.write_text("a,b," + "c" * 999), "the header is longer than"
     ),
     "CSV: many columns": (
-        "t.csv", lambda path: path.write_text(",".join("abcdefghijklm") + "\n"), "13 columns, and a table may have 9"
+        "t.csv", lambda path: path.write_text(",".join("abcdefghijklm") + "\n"), "13 columns, but a table may have"
     ),
     "Parquet: a long value, often": ("t.parquet", lambda path: pq.write_table(LONG, path), "'a': row 31 has 301"),
     "Parquet: a long value as differences": (
@@ -185,7 +185,7 @@ HOSTILE = {
     "Arrow: a batch that is packed well": (
         "t.arrow",
         lambda path: write_arrow(path, pa.table({"b": np.zeros(200_000), "a": pa.nulls(200_000, pa.int64())}), "zstd"),
-        "bytes must be unpacked together, and [0-9,]* may be; write it in batches of fewer rows, or as Parquet",
+        "bytes must be unpacked together, but the limit is [0-9,]*; write it in batches of fewer rows, or as Parquet",
     ),
     "Arrow: a dictionary that is packed well": (
         "t.arrow",
@@ -197,7 +197,7 @@ HOSTILE = {
         "bytes must be unpacked together",
     ),
     "Arrow: many columns": (
-        "t.arrow", lambda path: write_arrow(path, pa.table({name: [1] for name in "abcdefghijklm"})), "13 columns, and"
+        "t.arrow", lambda path: write_arrow(path, pa.table({name: [1] for name in "abcdefghijklm"})), "13 columns, but"
     ),
 }  # fmt: skip
 

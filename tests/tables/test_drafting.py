@@ -80,10 +80,10 @@ def test_a_messy_table_is_drafted_as_one_would(tmp_path):
     assert not schema.confirmed
     assert list(drafted.notes) == list(MESSY)
     assert drafted.notes["sick?"] == "guessed: it is the last column; 2 values"
-    assert drafted.notes["sex"] == "3 values; some are rare: they may tell on a person, so consider leaving them out"
+    assert drafted.notes["sex"] == "3 values; some are rare: they may identify a person, so consider leaving them out"
     assert drafted.notes["day"] == "dates, in whole years; guessed: day before month; check"
     assert drafted.notes["weight"] == "numbers; guessed: decimal comma; check"
-    assert drafted.notes["call sign"] == "nearly all values differ: looks like it names people"
+    assert drafted.notes["call sign"] == "nearly all values differ: it may name people"
     assert "missing" in drafted.notes["Größe [cm]"]
 
 
@@ -179,7 +179,7 @@ def test_ids_and_subjects_are_guessed_by_name_only_if_their_values_fit(tmp_path)
     assert keys({"id": [f"{number:03}" for number in numbers]})[0] == [("id", "text"), None]
     found, drafted = keys({"id": twice, "body mass index": [number + 0.5 for number in numbers]})
     assert found == [None, None]
-    assert drafted.remarks == ("no column names the records, so they will be numbered",)
+    assert drafted.remarks == ("there is no id column, so records will be numbered",)
     found, drafted = keys({"id": ["", *numbers[1:]], "patient": ["-", *twice[1:]]})
     assert found == [None, ("patient", "integer")]
     assert drafted.notes["id"] == (
@@ -246,7 +246,7 @@ def test_several_files_are_one_table(tmp_path):
 def test_tables_without_records_or_features_are_refused(tmp_path):
     with pytest.raises(BadRecords, match="no records to draft a schema from; give at least one"):
         draft(write(tmp_path, {"a": [], "b": []}))
-    with pytest.raises(BadRecords, match="no column is left to predict from"):
+    with pytest.raises(BadRecords, match="no feature columns"):
         draft(write(tmp_path, {"id": range(9), "b": ["x"] * 9}))
     (tmp_path / "t.csv").write_text("a,b\n1\n2\n")
     with pytest.raises(BadRecords, match=r"all are broken .*lines 2, 3"):

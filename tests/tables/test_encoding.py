@@ -217,7 +217,7 @@ def test_odd_types_of_parquet(tmp_path):
     assert found.counts.missing["n"] == 1
     binary = pa.table({"a": pa.array([1.0]), "n": [1.0], "id": pa.array([b"\xff\xfe"], pa.binary())})
     parquet.write_table(binary, tmp_path / "b.parquet")
-    with pytest.raises(BadRecords, match=r"b.parquet: column 'id' holds binary, which is not text"):
+    with pytest.raises(BadRecords, match=r"b.parquet: column 'id' has type binary, which is not text"):
         EncodedTables(schema, tmp_path / "b.parquet").all()
 
 

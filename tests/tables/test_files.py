@@ -121,7 +121,7 @@ def test_parquet_comes_as_it_is_with_categories_as_values(tmp_path):
     chunk = next(opened.chunks(None, Broken(), 2))
     assert [column.type for column in chunk.columns.values()] == [pa.int64(), pa.float64(), pa.string()]
     assert 0 < opened.position() < opened.size_bytes
-    with pytest.raises(BadRecords, match="column 'list' holds lists or objects; leave it out"):
+    with pytest.raises(BadRecords, match="column 'list' has lists or objects; leave it out"):
         list(opened.chunks(["a", "list"], Broken()))
 
 
@@ -296,7 +296,7 @@ def test_broken_rows_of_several_files_are_told_apart():
     [
         ("t.csv", b"", "empty; give a file with a line of column names"),
         ("t.csv", b"\xef\xbb\xbf \n\r\n", "empty"),
-        ("t.csv", b"1,2.5,-3\n4,5,6\n", "no header, only numbers in the first line; put a line of column names"),
+        ("t.csv", b"1,2.5,-3\n4,5,6\n", "no header, only numbers in the first line; add a line of column names"),
         ("t.csv", b"a,,b,\n", "columns number 2, 4 without a name; name every column"),
         ("t.csv", b"a, b,b \n", "columns number 2, 3 are all named 'b'; rename all but one"),
         ("t.csv", b'"a,b\n1,2\n', r"header is broken \(a quote that is not closed\)"),
@@ -313,7 +313,7 @@ def test_broken_rows_of_several_files_are_told_apart():
         ("t.parquet.gz", b"", "unknown kind of file; give one that ends in .csv, .tsv, .jsonl"),
         ("t.xlsx", b"PK", "unknown kind of file"),
         ("t.jsonl", b"\n", "empty; give a file with a JSON object on every line"),
-        ("t.json", b'[{"a": 1},\n{"a": 2}]', r"no JSON objects on its lines; .* \(jq -c '\.\[\]' makes that"),
+        ("t.json", b'[{"a": 1},\n{"a": 2}]', r"no JSON objects on its lines; .* \(jq -c '\.\[\]' does this"),
         ("t.json", b'{\n"a": 1\n}\n', "no JSON objects on its lines; write every record as one, on a line"),
         ("t.jsonl", "{}".encode("utf-16"), "is UTF-16"),
     ],
@@ -364,7 +364,7 @@ def test_folders_give_their_tables_in_order_and_missing_files_are_named(tmp_path
     assert [table.path.name for table in open_tables([inside, inside / "2.csv"])] == ["1.jsonl", "2.csv", "2.csv"]
     with pytest.raises(BadRecords, match="many: a folder; give one of the files in it"):
         open_table(inside)
-    with pytest.raises(BadRecords, match=r"gone\.csv: there is no such file; check the path"):
+    with pytest.raises(BadRecords, match=r"gone\.csv: no such file; check the path"):
         open_tables([inside, str(tmp_path / "gone.csv")])
 
 
@@ -375,7 +375,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(BadRecords, match=r"t\.csv: may not be read \(permission denied\)"):
+    with pytest.raises(BadRecords, match=r"t\.csv: cannot be read \(permission denied\)"):
         open_table(path)
 
 

@@ -167,7 +167,7 @@ def test_in_json_a_number_in_quotes_is_a_text(tmp_path):
     assert (block.X.tolist(), block.ids.tolist(), block.y.tolist()) == ([[1.0], [2.5]], ["007", "8"], [True, False])
     assert read(tmp_path / "t.jsonl", '{"x": 1, "id": 7}\n{"x": 2, "id": "8"}', id="id").ids.tolist() == [7, 8]
     assert read(tmp_path / "t.jsonl", '{"x": 1, "id": 7}\n{"x": 2, "id": 8}', id="id").ids.tolist() == [7, 8]
-    with pytest.raises(BadRecords, match="column 'x': string, where numbers are needed"):
+    with pytest.raises(BadRecords, match="column 'x': string, but numbers are needed"):
         read(tmp_path / "t.jsonl", '{"x": "1"}\n{"x": "2"}')
 
 
@@ -181,7 +181,8 @@ def test_what_stands_for_null_in_texts_is_missing(tmp_path, missing, kind):
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "words"), [("7", "7.5", "whole number"), ("0.5", "x", "number"), ("true", "x", "true or false")]
+    ("first", "later", "words"),
+    [("7", "7.5", "a whole number"), ("0.5", "x", "a number"), ("true", "x", "true or false")],
 )
 def test_the_line_is_named_that_is_not_of_the_type_of_those_before(tmp_path, monkeypatch, first, later, words):
     monkeypatch.setattr("expunge.tables.limits.BLOCK", 100)
@@ -189,7 +190,7 @@ def test_the_line_is_named_that_is_not_of_the_type_of_those_before(tmp_path, mon
     path.write_text("x,y\n" + f"1,{first}\n" * 500 + "\n" + f"1,{later}\n" + f"1,{first}\n" * 9)
     with pytest.raises(BadRecords) as caught:
         list(blocks_of(path, target="y"))
-    assert str(caught.value).startswith(f"{path}: column 'y': line 503 has no {words}, as the lines before it have;")
+    assert str(caught.value).startswith(f"{path}: column 'y': line 503 is not {words}, unlike the lines before it;")
     assert "EncodedTables" in str(caught.value)
 
 
@@ -204,6 +205,6 @@ def test_columns_of_lists_are_refused_unless_others_are_named(tmp_path):
     parquet.write_table(pa.table({"x": [1.0, 2.0], "list": [[1], [2]]}), tmp_path / "t.parquet")
     (tmp_path / "t.jsonl").write_text('{"x": 1, "list": [1]}\n')
     for name in ("t.parquet", "t.jsonl"):
-        with pytest.raises(BadRecords, match="column 'list' holds lists or objects; leave it out"):
+        with pytest.raises(BadRecords, match="column 'list' has lists or objects; leave it out"):
             list(blocks_of(tmp_path / name))
         assert [block.X[0].tolist() for block in blocks_of(tmp_path / name, features=["x"])] == [[1.0]]

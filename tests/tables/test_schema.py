@@ -76,12 +76,12 @@ def test_features_have_names():
         (A + 'kind = "numeric"\nlow = true\nhigh = 4', "columns.a: low = True", "finite number"),
         (HEAD + AGE + 'scale = "cubic"', "columns.age: scale = 'cubic'", "'linear', 'log'"),
         (HEAD + AGE + 'missing = "zero"', "columns.age: missing = 'zero'", "'middle', 'flag', 'refuse'"),
-        (HEAD + AGE + "values = [1]", "columns.age: values", "take it out"),
+        (HEAD + AGE + "values = [1]", "columns.age: values", "remove it"),
         (A + 'kind = "date"\nlow = "x"\nhigh = "2020-01-01"', "columns.a: low = 'x'", "2026-11-15"),
         (A + 'kind = "date"\nlow = "2021-01-01"\nhigh = "2020-01-01"', "columns.a: low", "not before"),
         (A + 'kind = "categorical"', "columns.a: values = [...] or buckets", "needs it"),
         (A + 'kind = "categorical"\nvalues = []', "columns.a: values", "list of texts"),
-        (A + 'kind = "categorical"\nvalues = ["x", " x "]', "columns.a: values: 'x'", "each once"),
+        (A + 'kind = "categorical"\nvalues = ["x", " x "]', "columns.a: values: duplicate 'x'", "each once"),
         (A + 'kind = "categorical"\nbuckets = 1', "columns.a: buckets = 1", "from 2 to"),
         (A + 'kind = "text"\nbuckets = 1e3', "columns.a: buckets = 1000.0", "whole number"),
         (A + 'kind = "text"\nwords = [2, 1]', "columns.a: words", "such as [1, 2]"),
@@ -90,7 +90,7 @@ def test_features_have_names():
         (HEAD + AGE + '[columns.a]\nkind = "target"', "columns.a: values = [...], or low and high", "needs it"),
         (HEAD + AGE + '[columns.a]\nkind = "target"\nvalues = ["x"]', "columns.a: values", "at least two"),
         (HEAD + AGE + '[columns.a]\nkind = "target"\nvalues = ["x", 1]', "columns.a: values", "list of texts"),
-        (HEAD + AGE + '[columns.a]\nkind = "target"\nvalues = [1, 1]', "columns.a: values: 1", "each once"),
+        (HEAD + AGE + '[columns.a]\nkind = "target"\nvalues = [1, 1]', "columns.a: values: duplicate 1", "each once"),
         (HEAD + "missing = 3\n" + AGE, "missing", "list of texts"),
         (HEAD + "missing = [3]\n" + AGE, "missing", "list of texts"),
         (HEAD + 'confirmed = "yes"\n' + AGE, "confirmed = 'yes'", "true or false"),
@@ -121,7 +121,7 @@ def test_dates_of_toml_are_dates():
 
 
 def test_a_column_stands_once():
-    with pytest.raises(BadPlan, match="columns: 'a' appears twice"):
+    with pytest.raises(BadPlan, match="columns: duplicate 'a'"):
         Schema((Numeric("a", 0, 1), Text("a")))
-    with pytest.raises(BadPlan, match="columns: 'a' appears twice"):
+    with pytest.raises(BadPlan, match="columns: duplicate 'a'"):
         Schema((Numeric("a", 0, 1),), ignored=("a",))

@@ -1,7 +1,7 @@
-"""Models that can forget, for River: they learn, predict and unlearn one record (a dict) at a time.
+"""Models for River from which records can be deleted: they learn, predict and unlearn one record (a dict) at a time.
 
-They may stand at the end of a River pipeline. What stands before them must not learn from records, or must be able
-to forget as well: a scaler that keeps running means still knows whom the model has forgotten.
+Use them at the end of a River pipeline. Earlier steps must not learn from records, or must be able to delete as well: a
+scaler that keeps running means still knows records that the model has deleted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Adapter(base.Estimator):
         if key is None:
             return None
         if key not in x:
-            raise BadRecords(f"x: there is no {key!r}, which {parameter}={key!r} says holds the record's {parameter}.")
+            raise BadRecords(f"x: no key {key!r}, which should hold the record's {parameter} ({parameter}={key!r}).")
         return np.array([x[key]])
 
     def _learn(self, x: Record, y: Any) -> None:
@@ -68,7 +68,7 @@ class _Adapter(base.Estimator):
         self.model.partial_fit(self._row(x), np.array([y]), ids=ids, subjects=subjects)
 
     def unlearn_one(self, x: Record, y: Any = None) -> None:
-        """Delete the record whose id ``x`` holds (without ``id``, all of its subject); ``y`` is not looked at."""
+        """Delete the record whose id ``x`` holds (without ``id``, all of its subject); ``y`` is ignored."""
         if self.id is None and self.subject is None:
             raise BadPlan("id: no key is declared, so records cannot be told apart; declare it with id=.")
         self.model.unlearn(self._name("id", x), None if self.id is not None else self._name("subject", x))
@@ -87,10 +87,10 @@ class _Adapter(base.Estimator):
 class RiverClassifier(_Adapter, base.Classifier):
     """A River classifier around one of `expunge.models`; the model itself is ``model``, as given.
 
-    ``features`` are the names of the features: they are declared, for a vocabulary that is learned from records cannot
-    forget them. Those that ``x`` lacks count as 0, other keys are ignored. ``id`` is the key of ``x`` that holds the
-    record's id, by which `unlearn_one` deletes it, and ``subject``, if records have subjects, the key of that. Let the
-    model declare ``classes`` and ``expected_records``: it starts with the first record.
+    ``features`` are the names of the features: they are declared, because deletions do not reach a vocabulary that is
+    learned from records. Those that ``x`` lacks count as 0, other keys are ignored. ``id`` is the key of ``x`` that
+    holds the record's id, by which `unlearn_one` deletes it, and ``subject``, if records have subjects, the key of
+    that. Let the model declare ``classes`` and ``expected_records``: it starts with the first record.
 
     >>> model = LogisticRegression(classes=[False, True], expected_records=1000, random_state=0)
     >>> river = RiverClassifier(model, ("height", "width"), id="name")
@@ -129,7 +129,7 @@ class RiverClassifier(_Adapter, base.Classifier):
         return self.model.predict(self._row(x))[0].item() if self._fitted else None
 
     def predict_proba_one(self, x: Record, **kwargs: Any) -> dict[Any, float]:
-        """Return the probability of each class: all alike before the first record.
+        """Return the probability of each class: all equal before the first record.
 
         A model without probabilities, such as a support vector machine, gives its prediction 1 and all others 0.
         """

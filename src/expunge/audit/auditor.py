@@ -36,7 +36,8 @@ from expunge.audit.scoring import check_score, score_on
 from expunge.base.errors import BadPlan, CorruptStore, ExpungeError, NotAStore
 from expunge.base.progress import Show, progress_bars
 from expunge.models.opening import open as open_model
-from expunge.store.keys import check_hex, load_public_key
+from expunge.store.keys import load_public_key
+from expunge.store.receipts import check_hex
 from expunge.store.saving import as_path
 from expunge.store.sqlite import WAIT
 from expunge.store.surroundings import beside
@@ -44,7 +45,7 @@ from expunge.store.surroundings import beside
 RUNS = 1500
 """How often a deletion is rehearsed."""
 SEED_BITS = 48
-"""A fresh seed has so many: none comes twice, and every reader of JSON can hold it."""
+"""The size of a fresh seed: enough that none comes twice, and small enough for every JSON reader."""
 
 
 def audit(
@@ -68,12 +69,12 @@ def audit(
     every byte of its files: give those who must not be there, since one that is found is a problem. ``test`` is (X, y),
     for a score. ``public_key`` and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a
     deletion is rehearsed on a small problem with the model's own plan: a few seconds with 1,500. Each audit rehearses
-    with records and coins of its own, from the system; to repeat a rehearsal, give the ``seed`` that its report names.
-    ``loss`` is the loss of a model that has one of its own.
+    with fresh records and coins, from the operating system; to repeat a rehearsal, give the ``seed`` that its report
+    names. ``loss`` is the loss of a model with a custom loss.
 
     The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
-    whoever opens the model for writing. While it is verified, who wants to write waits. What is damaged is
-    reported; what is no store at all is an error. The result names nobody, and does not tell how any request went.
+    whoever opens the model for writing. Writers wait while it is verified. Damage is reported; a file that is not a
+    store is an error. The result names nobody, and does not say how any request went.
 
     >>> import tempfile, expunge
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
@@ -146,13 +147,13 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 def _unreadable(error: Exception, path: Path) -> Check:
     return Check(
-        "opening", "The file can be read", "problem", "It is damaged, or something else was put in its place.",
-        "That it is a store, and that its plan and state are there.", "Anything else.", (said(error, path),),
+        "opening", "The file can be read", "problem", "It is damaged, or it was replaced by something else.",
+        "That it is a store with a plan and a state.", "Anything else.", (said(error, path),),
     )  # fmt: skip
 
 
 def _look_at(model: Any, path: Path, head: dict[str, Any], public_key: Any, noted: Any, show: Show) -> Audit:
-    """Check what lies in the files."""
+    """Check the contents of the files."""
     show("verifying", 0, None)
     owner = model._store
     state_check, found = check_state(model, path)
@@ -211,19 +212,20 @@ def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
         )
         finding += "."
         problems = [
-            f"The {ordinal(one.position)} {one.what} given is no record any more, and yet its bytes are in "
+            f"The {ordinal(one.position)} {one.what} given is no longer in the model, but its bytes are in "
             f"{', '.join(one.files)}."
             for one in given
             if one.status == "left"
         ]
         problems += [
-            f"The {ordinal(one.position)} {one.what} given is still in the model: unlearn it, or do not give it."
+            f"The {ordinal(one.position)} {one.what} given is still in the model: delete it with unlearn, or do not "
+            "give it."
             for one in given
             if one.status == "live" and one.what != "row"
         ]
         problems += [
-            f"The {ordinal(one.position)} {one.what} given is in a request that was recorded and is not finished: open "
-            "the model for writing once, and audit again."
+            f"The {ordinal(one.position)} {one.what} given is in a request that is recorded but not finished: open the "
+            "model for writing once, and audit again."
             for one in given
             if one.status == "waiting"
         ]
@@ -234,26 +236,26 @@ def _people_check(given: tuple[Given, ...], error: str | None) -> Check:
         elif counts["unclear"] or counts["live"]:
             result = "attention"
     return Check(
-        "people", "Those who were erased are gone", result, finding,
-        "The model has no record of them: all ids, subjects and rows that it holds were read. And no byte of the "
-        "store's files holds their name or row as it was given.",
-        "Other spellings, other files, backups, what others have exported; of small numbers and short names also "
-        "bytes that are part of no record: they are too common to search for.",
+        "people", "Deleted people are gone", result, finding,
+        "The model has no record of them: all ids, subjects and rows that it holds were read. No byte of the store's "
+        "files holds their id or row as given.",
+        "Other spellings, other files, backups, and what others have exported. For small numbers and short names, also "
+        "bytes that are not part of a record: these are too common to search for.",
         tuple(problems),
     )  # fmt: skip
 
 
 _STATUSES = {
     "gone": "not in the model, nor in any byte of its files",
-    "live": "STILL IN THE MODEL (or, of rows, one just like it)",
+    "live": "STILL IN THE MODEL (for rows: or an equal row)",
     "left": "not in the model, but STILL IN ITS FILES",
-    "unclear": "not in the model; such bytes are there, but may be a part of something that belongs there",
+    "unclear": "not in the model; the same bytes are in the files, but may belong to something else",
     "absent": (
-        "among no ids, subjects, index entries or waiting requests, all of which were read (so short that their "
-        "bytes cannot be searched for)"
+        "not among the ids, subjects, index entries or waiting requests, all of which were read (too short to search "
+        "for byte by byte)"
     ),
     "waiting": "IN A REQUEST THAT IS NOT FINISHED",
-    "not checked": "not in the model, but NOT CHECKED in files that are left over, for which they are too short",
+    "not checked": "not in the model, but NOT CHECKED in leftover files (too short to search for)",
 }
 
 
@@ -271,7 +273,7 @@ def _rehearsed(plan: Any, runs: int, seed: int, show: Show) -> tuple[Rehearsal |
     try:
         return rehearse(plan, runs=runs, seed=seed, show=show), ""
     except (ExpungeError, ArithmeticError, LookupError, TypeError, ValueError) as error:  # a loss of the user's own
-        return None, f"A small problem could not be made of this plan ({type(error).__name__})."
+        return None, f"No small problem could be made from this plan ({type(error).__name__})."
 
 
 def _rehearsal_checks(found: Rehearsal | None, why: str, fresh: bool) -> tuple[Check, Check]:
@@ -285,32 +287,32 @@ def _rehearsal_checks(found: Rehearsal | None, why: str, fresh: bool) -> tuple[C
         caught = f"{found.control_equal:,} of {found.runs:,} are equal if {found.control}."
     elif found is not None:
         exact = (
-            f"p = {found.p_value:.2g}, where below {found.level:g} is a problem: "
-            f"{'no difference' if found.passed else 'THEY DIFFER'} between {found.runs:,} states after a deletion and "
+            f"p = {found.p_value:.2g} (below {found.level:g} is a problem): "
+            f"{'no difference' if found.passed else 'A DIFFERENCE'} between {found.runs:,} states after a deletion and "
             f"as many of fresh training, in {found.comparisons:,} comparisons (p is corrected for their number). "
-            + (_FRESH if fresh else "The coins are those of a seed that was given, not fresh ones.")
+            + (_FRESH if fresh else "The coins come from a given seed; they are not fresh.")
             + ("" if found.passed else _ONE_IN.format(round(1.0 / found.level)))
         )
-        caught = f"p = {found.control_p_value:.2g}, where below {found.control_level:g} is needed, if {found.control}."
+        caught = f"p = {found.control_p_value:.2g} (it must be below {found.control_level:g}) if {found.control}."
     return (
         check(
             "exactness", "A deletion leaves no trace", found is not None and found.passed, exact,
-            "With this plan, on this machine: the state after a deletion cannot be told from that of training "
-            "without the record. Tried on a small problem; what was scaled down for it is listed below.",
-            "A proof. That it holds at any size is proved in Expunge's documentation; this looks for mistakes.",
+            "With this plan, on this machine, the state after a deletion cannot be distinguished from that of training "
+            "without the record. It was tested on a small problem; what was scaled down for it is listed below.",
+            "A proof. Expunge's documentation proves that it holds at any size; this check looks for mistakes.",
         ),
         check(
-            "control", "A deliberate mistake is noticed", found is not None and found.caught, caught,
-            "The comparison above is sharp enough to see a deletion done wrong.",
-            "That every possible mistake would be noticed.",
+            "control", "A deliberate mistake is detected", found is not None and found.caught, caught,
+            "The comparison above is sensitive enough to detect a deletion that is done wrong.",
+            "That every possible mistake would be detected.",
         ),
     )  # fmt: skip
 
 
-_FRESH = "Records and coins of the rehearsal are fresh, so that p is another one in every audit."
+_FRESH = "Records and coins of the rehearsal are fresh, so p differs in every audit."
 _ONE_IN = (
-    " Chance alone does this in one audit of {:,}: audit again, once. If p is below the limit again, it is no chance: "
-    "stop using the model for erasures, and report it to the makers of Expunge."
+    " Chance alone does this in one audit of {:,}: audit again, once. If p is below the limit again, it is not chance: "
+    "stop using the model for deletions, and report it to the makers of Expunge."
 )
 
 

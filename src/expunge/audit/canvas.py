@@ -1,4 +1,4 @@
-"""Figures as SVG that can stand in a page: the same bytes for the same figure, no names of people, no links."""
+"""Figures as SVG for a page: the same bytes for the same figure, no names of people, no links."""
 
 from __future__ import annotations
 

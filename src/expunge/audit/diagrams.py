@@ -1,4 +1,4 @@
-"""Drawings of how a plan uses records, and how it adds noise: for readers who have never heard of either."""
+"""Drawings of how a plan uses records, and how it adds noise, for readers who are new to both."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ def plan_diagram(drawing: Drawing) -> str:
     match drawing.kind:
         case "steps":
             label = (
-                f"Records, one of them marked, are dealt out to {drawing.steps:,} steps. Each step adds its sum "
-                "to those "
-                f"before{', with noise' * drawing.noise}; the model follows from these sums."
+                f"Records, one of them marked, are distributed to {drawing.steps:,} steps. Each step adds its sum to "
+                f"those before{', with noise' * drawing.noise}; the model follows from these sums."
             )
             return _sheet(label, 6.5, lambda axes: _steps(axes, drawing))
         case "rounds":
             label = (
-                f"All records, one of them marked, take part in each of {drawing.steps:,} rounds. Each round "
-                "makes a sum"
-                f"{', with noise' * drawing.noise}, and the next model of it."
+                f"All records, one of them marked, take part in each of {drawing.steps:,} rounds. Each round computes "
+                f"a sum{', with noise' * drawing.noise}, and from it the next model."
             )
             return _sheet(label, 5.6, lambda axes: _rounds(axes, drawing))
         case "sums":
@@ -101,8 +99,8 @@ def _wave(axes: Any, x: float, y: float, width: float = 0.6) -> None:
 # --- steps, rounds, sums -----------------------------------------------------------------------------
 
 _LOTS = {
-    "scattered": "records, each sent to a step by lot",
-    "shuffled": "records, in an order drawn by lot",
+    "scattered": "records, each in a random step",
+    "shuffled": "records, in random order",
     "arrival": "records, in the order of arrival",
 }
 
@@ -139,12 +137,12 @@ def _steps(axes: Any, drawing: Drawing) -> None:
     again = f" (in each of {drawing.epochs:,} passes)" if drawing.epochs > 1 else ""
     after = "All that follows from it is made again."
     if drawing.noise:
-        after = "By a coin, the sums after it either fit as they are, or are made again."
-    _say(axes, 0.62, f"To erase the record in orange: its step{again} is summed up again.\n{after}", ORANGE)
+        after = "A coin decides: later sums are either kept or computed again."
+    _say(axes, 0.62, f"To delete the record in orange, its step{again} is summed again.\n{after}", ORANGE)
 
 
 def _homes(schedule: str, names: list[str]) -> list[int]:
-    """Return in which of the steps drawn each record lies (not in the one that stands for many)."""
+    """Return the drawn step of each record (not the one drawn in place of many)."""
     there = [step for step, name in enumerate(names) if name != "…"]
     cut = [there[j * len(there) // PEOPLE] for j in range(PEOPLE)]
     if schedule == "arrival":
@@ -184,8 +182,8 @@ def _rounds(axes: Any, drawing: Drawing) -> None:
     _say(axes, 1.7, f"rounds: the sum of each{noise} gives the model of the next")
     after = "All that follows from it is made again."
     if drawing.noise:
-        after = "By a coin, the rounds either fit as they are, or are made again."
-    _say(axes, 0.65, f"To erase the record in orange: it is taken out of every round’s sum.\n{after}", ORANGE)
+        after = "A coin decides: rounds are either kept or computed again."
+    _say(axes, 0.65, f"To delete the record in orange, it is subtracted from every round’s sum.\n{after}", ORANGE)
 
 
 def _sums(axes: Any) -> None:
@@ -207,8 +205,8 @@ def _sums(axes: Any) -> None:
     _box(axes, 8.1, 2.27, 2.3, 0.75, "coefficients")
     _say(
         axes, 0.65,
-        "To erase the record in orange: its products are subtracted, without\n"
-        "rounding, and the equations are solved again.",
+        "To delete the record in orange, its products are subtracted without\nrounding, and the equations are solved "
+        "again.",
         ORANGE,
     )  # fmt: skip
 

@@ -70,10 +70,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise that lies in the transcript, in units of its planned size.
+    """The noise in the transcript, in units of its planned size.
 
-    All is rounded to about what chance alone would change. Else a report that is kept would be a digest of the state of
-    its day, by which a guess of someone erased later could be confirmed.
+    Everything is rounded to about what chance alone would change. Otherwise a stored report would be a digest of the
+    state of its day, which could confirm a guess about someone deleted later.
     """
 
     numbers: int
@@ -143,7 +143,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A deletion on a small problem with the model's own plan, made many times, beside training without the record."""
+    """A deletion on a small problem with the model's own plan, made many times, and training without the record."""
 
     problem: str
     """What the small problem is."""
@@ -191,7 +191,7 @@ class Score:
     """Of classes: a row for each true class, a column for each prediction. Of clusters: one row."""
     edges: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
-    """Of numbers: the share of records whose error lies between every two edges."""
+    """For numbers: the share of records whose error is between every two edges."""
 
 
 @dataclass(frozen=True)

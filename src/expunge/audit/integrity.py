@@ -1,4 +1,4 @@
-"""Checks of a store itself: is everything in its files as it should be, and is nothing else there?"""
+"""Checks of a store itself: everything in its files is as it should be, and there is nothing else."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from expunge.base.errors import ExpungeError, StoreError
 from expunge.base.types import Array
 from expunge.engine.accounting import worst_case_rho
 from expunge.engine.verifying import Verification
-from expunge.store import descriptors
 from expunge.store.chain import check_receipts
 from expunge.store.keys import load_key
 from expunge.store.state import check_key
-from expunge.store.surroundings import beside
+from expunge.store.surroundings import beside, read_open
 
 ELSEWHERE = 1e-9
 """How far, relatively, another machine's linear algebra may be off."""
@@ -42,9 +41,8 @@ def said(error: object, path: Path) -> str:
 # --- the state ---------------------------------------------------------------------------------------
 
 _STATE_SHOWS = (
-    "The sums, the path of the training and the model itself were computed again from the records that are in "
-    "the file, "
-    "and from no others. A record that had been left in them, or added from outside, would show."
+    "The sums, the path of the training and the model itself were computed again from the records in the file, and "
+    "from no others. A record that had been left in them, or added from outside, would be detected."
 )
 _STATE_NOT = "That nobody kept a copy of the file, of a record or of an earlier model. No program can show that."
 
@@ -64,28 +62,27 @@ def check_state(model: Any, path: Path) -> tuple[Check, Verification | None]:
         return check("problem", "The file cannot be verified.", (said(error, path),)), None
     if roughly.ok:
         finding = (
-            f"Everything agrees with {_records(found.records)} to nine digits, but not to the last bit. On "
-            "another machine "
-            "than the one that wrote the file this is to be expected; to compare every bit, audit it there."
+            f"Everything agrees with {_records(found.records)} to nine digits, but not to the last bit. This is "
+            "expected on another machine than the one that wrote the file; to compare every bit, audit it there."
         )
         return check("attention", finding), roughly
     problems = tuple(said(problem, path) for problem in found.problems)
-    return check("problem", "The state does not follow from the records that are in the file.", problems), found
+    return check("problem", "The state does not follow from the records in the file.", problems), found
 
 
 def _records(count: int) -> str:
-    return "the 1 record that is in the file" if count == 1 else f"the {count:,} records that are in the file"
+    return "the 1 record in the file" if count == 1 else f"the {count:,} records in the file"
 
 
 def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | None]:
-    """Compare the noise that lies in the transcript with the noise that was planned."""
+    """Compare the noise in the transcript with the planned noise."""
     shows = (
-        "The noise in the transcript looks as it should if nobody had touched it: independent, normal, of the planned "
-        "size. On it rests that a deletion leaves no trace."
+        "The noise in the transcript looks untouched: independent, normal, of the planned size. Deletions leave no "
+        "trace because of this noise."
     )
     not_shown = (
-        "That it was drawn in secret: who kept the generator's seed could take it away. p-values and heights are "
-        "rounded, so that this report is no fingerprint of the state of its day."
+        "That it was drawn in secret: anyone who kept the generator's seed could subtract it. p-values and heights are "
+        "rounded, so that this report is no fingerprint of the current state."
     )
 
     def check(result: Result, finding: str) -> Check:
@@ -94,10 +91,10 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
     sigma = model.plan_.learner.sigma
     if sigma == 0.0:
         why = "sums are exact" if model.plan_.never_replays else "ρ = 1: every deletion trains again"
-        return check("not checked", f"This plan has no noise ({why}), so that there is none to check."), None
+        return check("not checked", f"This plan has no noise ({why}), so there is nothing to check."), None
     if found is None or not found.ok or found.noise_p_value is None:
         why = "there are no steps" if found is not None and found.ok else "the state does not agree"
-        return check("not checked", f"Not looked at, since {why}."), None
+        return check("not checked", f"Not checked, because {why}."), None
     noise = _noise(model, found.noise_p_value)
     good = found.noise_p_value >= IMPLAUSIBLE
     finding = (
@@ -138,11 +135,10 @@ def coarsely(p_value: float) -> float:
 def check_accounting(model: Any) -> Check:
     """Compute again which ρ the planned noise gives."""
     shows = (
-        "The noise of the plan is as large as ρ, the promised bound on how often a deletion trains again, "
-        "requires; computed "
-        "again from schedule, mechanism and the largest contribution."
+        "The plan's noise is large enough for ρ, the promised bound on how often a deletion trains a part again. It "
+        "was computed again from schedule, mechanism and the largest contribution."
     )
-    not_shown = "Anything about exactness, which does not depend on how large the noise is: ρ is about cost."
+    not_shown = "Anything about exactness, which does not depend on the size of the noise. ρ is about cost."
 
     def check(result: Result, finding: str) -> Check:
         return Check("accounting", "Plan and noise fit together", result, finding, shows, not_shown)
@@ -150,13 +146,13 @@ def check_accounting(model: Any) -> Check:
     plan = model.plan_
     learner = plan.learner
     if plan.never_replays:
-        return check("passed", "Sums are exact without noise, and no deletion trains again.")
+        return check("passed", "Sums are exact without noise, and no deletion trains anything again.")
     found = worst_case_rho(
         learner.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
         records=plan.horizon, records_per_subject=plan.records_per_subject, size=learner.query.size,
     )  # fmt: skip
     if found > plan.rho * (1.0 + 1e-6):
-        return check("problem", f"ρ = {plan.rho:g} was promised, and σ = {learner.sigma:g} gives {found:.3g} only.")
+        return check("problem", f"ρ = {plan.rho:g} was promised, but σ = {learner.sigma:g} gives only {found:.3g}.")
     return check("passed", f"σ = {learner.sigma:.4g} keeps ρ = {plan.rho:g}.")
 
 
@@ -182,12 +178,12 @@ def check_size(model: Any) -> Check:
 def check_chain(exported: dict[str, Any] | None, error: str | None, public_key: Any, noted: str | None) -> Check:
     """Check the chain of receipts, and with a public key their signatures."""
     shows = (
-        "Which requests the operator's software recorded as done, on which days and in which order; that no "
-        "receipt was "
-        "altered, moved or taken out since a later one was signed, or since the head hash was noted elsewhere."
+        "Which requests the operator's software recorded as done, on which days and in which order; that no receipt "
+        "was altered, moved or removed since a later one was signed, or since the head hash was noted elsewhere."
     )
     not_shown = (
-        "That the model is free of a record: whoever holds file and key could write any receipt. The first check does."
+        "That the model is free of a record: anyone who holds file and key could write any receipt. The first check "
+        "shows it."
     )
 
     def check(result: Result, finding: str, problems: tuple[str, ...] = ()) -> Check:
@@ -198,14 +194,14 @@ def check_chain(exported: dict[str, Any] | None, error: str | None, public_key: 
     found = check_receipts(exported, public_key=public_key, noted=noted)
     number = f"{found.count:,} receipt{'s' * (found.count != 1)}"
     if not found.ok:
-        return check("problem", f"{number}, and not all is well with them.", tuple(found.problems))
+        return check("problem", f"{number}, with problems.", tuple(found.problems))
     if public_key is None:
         signatures = (
             f"{found.signed:,} signed (no public key was given to check it with)" if found.signed else "none signed"
         )
     else:
         signatures = "all signed by the given key" if found.count else "none to be signed"
-    known = "the noted head is among them" if noted is not None else "no head noted earlier was given to compare"
+    known = "the noted head is among them" if noted is not None else "no earlier head hash was given to compare with"
     return check("passed", f"{number} in an unbroken chain; {signatures}; {known}.")
 
 
@@ -217,18 +213,18 @@ def check_leftovers(path: Path, waiting: bool) -> Check:
     problems = [f"{name}: {why}" for name, why in leftovers(path)]
     if waiting:
         problems.append(
-            "A request was recorded and interrupted; it is not done yet. Open the model for writing: this ends it."
+            "A request was recorded and interrupted; it is not done yet. Open the model for writing to finish it."
         )
     return Check(
         "leftovers", "Nothing is left over", "problem" if problems else "passed",
-        "Something is left of a process that ended early." if problems else
+        "A process that ended early has left something behind." if problems else
         "No request waits, the log is empty, and there are no temporary files.",
-        "Deleted bytes are not kept in the log or in temporary files of the store.",
+        "No deleted bytes are in the log or in temporary files of the store.",
         "Other copies: backups, exports, snapshots of the file system, old blocks of the disk.", tuple(problems),
     )  # fmt: skip
 
 
-_OPEN = "has deleted bytes, perhaps. Open the model for writing once: this empties or removes it."
+_OPEN = "may contain deleted bytes. Open the model for writing once to empty or remove it."
 
 
 def leftovers(path: Path) -> Iterator[tuple[str, str]]:
@@ -242,17 +238,17 @@ def leftovers(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_free_pages(path: Path) -> Check:
-    """Look whether the pages of the file that hold nothing are blank."""
-    content = descriptors.read(path, path)
+    """Check that free pages of the file are blank."""
+    content = read_open(path, path)
     count, dirty = free_pages(path.read_bytes() if content is None else content)
     finding = f"{dirty:,} of {count:,} free pages still have content." if dirty else (
         f"All free pages of the file are blank ({count:,})." if count else "The file has no free pages."
     )  # fmt: skip
     return Check(
         "free pages", "Free space is blank", "problem" if dirty else "passed", finding,
-        "What was deleted was overwritten, whoever it was, and not only marked as free.",
-        "What the disk beneath keeps: old blocks of an SSD, snapshots. Encrypt the disk.",
-        ("Something else than Expunge has written to this file. compact() writes it again.",) if dirty else (),
+        "Everything that was deleted was overwritten, not only marked as free.",
+        "What the disk itself keeps: old blocks of an SSD, snapshots. Encrypt the disk.",
+        ("Another program than Expunge has written to this file. compact() rewrites it.",) if dirty else (),
     )  # fmt: skip
 
 
@@ -281,17 +277,17 @@ def check_access(path: Path, state: Any) -> Check:
     if os.name == "posix":
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o022:
-            problems.append(f"{path.name}: others than its owner can change it; run chmod 600 on it.")
+            problems.append(f"{path.name}: other users than its owner can change it; run chmod 600 on it.")
         elif mode & 0o077:
-            remarks.append("others than its owner can read the file, and so the records in it")
+            remarks.append("other users than its owner can read the file, and so the records in it")
     result: Result = "problem" if problems else "attention" if remarks else "passed"
-    fine = "The key is there and belongs to this store; file and key are open to their owner only."
+    fine = "The key exists and belongs to this store. Only their owner can read file and key."
     finding = "; ".join(remarks).capitalize() + "." if remarks else fine
     return Check(
         "access", "Key and permissions", result, "Something is wrong with them." if problems else finding,
-        "Receipts can be searched for a person, backups be brought up to date; other users of this machine are "
-        "kept out.",
-        "Who is the owner, who has been administrator, or who has read the file elsewhere.", tuple(problems),
+        "Receipts can be searched for a person, and backups can be brought up to date. Other users of this machine "
+        "have no access.",
+        "Who the owner is, who has been administrator, or who has read the file elsewhere.", tuple(problems),
     )  # fmt: skip
 
 
@@ -307,18 +303,16 @@ def _key_problems(path: Path, state: Any) -> Iterator[str]:
 
 
 def check_public(model: Any) -> Check:
-    """Say what was fixed from public knowledge, and what was read off the records."""
+    """Say what was fixed from public knowledge, and what was taken from the records."""
     schema = getattr(model, "schema_", None)
     read: list[str] = []
     unknown: list[str] = []
     if schema is None:
-        unknown.append("how features were made is not stored with the model, and could not be checked")
+        unknown.append("how features were made is not stored with the model, so it could not be checked")
     elif not getattr(schema, "confirmed", False):
         read.append("nobody has confirmed that the ranges and vocabularies of the schema are public knowledge")
     if hasattr(model, "classes_") and getattr(model, "classes", None) is None:
-        read.append(
-            "the classes were read off the records: that there was one stays known, though its only record be erased"
-        )
+        read.append("the classes were taken from the records: a class stays known even if its only record is deleted")
     result: Result = "attention" if read else "not checked" if unknown else "passed"
     said_so = [*read, *unknown]
     finding = (
@@ -327,8 +321,8 @@ def check_public(model: Any) -> Check:
         else "The operator has confirmed that the schema is public knowledge; this was not checked"
     )
     return Check(
-        "public", "What was fixed beforehand is said to be public knowledge", result, finding + ".",
-        "If the operator is right, ranges, vocabularies and classes were not computed from the records, so that no "
-        "erased record shines through them.",
-        "Whether the operator is right. What was done to the data before it came here, or how settings were chosen.",
+        "public", "What was fixed beforehand is declared as public knowledge", result, finding + ".",
+        "If the operator is right, ranges, vocabularies and classes were not computed from the records, and so reveal "
+        "nothing about deleted records.",
+        "Whether the operator is right, how the data was prepared before training, and how settings were chosen.",
     )  # fmt: skip

@@ -3,7 +3,7 @@
 Two ways: all ids, subjects and rows that the store holds are read and compared, and every byte of its files is
 searched. Small numbers and short names can only be looked for in the first way, since such bytes are everywhere.
 
-Whoever was erased must not come back by a report about it. So nothing here passes a name on: what was given is known by
+A report must not bring back those who were deleted. So nothing here passes a name on: what was given is known by
 its position.
 """
 
@@ -22,10 +22,9 @@ from expunge.audit.findings import Given, Status
 from expunge.audit.integrity import leftovers
 from expunge.base.columns import is_sparse
 from expunge.base.errors import BadRecords, CorruptStore, StoreError, UnknownId
-from expunge.base.intake import as_ids
+from expunge.base.intake import Insert, as_ids
 from expunge.base.progress import Show
 from expunge.base.types import AnyArray
-from expunge.engine.requests import Insert
 from expunge.store.receipts import digest_names
 from expunge.store.scanning import Hit, forms_of, search, standing
 from expunge.store.state import read_pending
@@ -44,7 +43,7 @@ class _Wanted:
     waiting: bool
     """Whether a request that is not finished has it."""
     patterns: tuple[Any, ...]
-    """In which forms its bytes may lie in the files; those that can be searched for."""
+    """The forms that its bytes may have in the files; those that can be searched for."""
     days: tuple[str, ...] | None = None
     """The days of the receipts that name it, if that can be known."""
     found: list[Hit] = field(default_factory=list)
@@ -116,7 +115,7 @@ def _named(model: Any, name: Literal["ids", "subjects"], given: Any) -> Iterator
         return
     records = model._store.records
     if name == "subjects" and not records.has_subjects:
-        raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
+        raise BadRecords("subjects: this model was fitted without subjects; give ids.")
     position = records.width + (name == "subjects")
     kept = records.template[position].dtype.kind
     names = [_alike(one, kept) for one in as_ids(name, given).tolist()]
@@ -229,7 +228,7 @@ def _waiting_rows(model: Any) -> set[bytes]:
 
 
 def _numbers(kept: Any, position: int) -> AnyArray:
-    """Return the numbers that lie in a file for a row: of a sparse one, those that are not 0."""
+    """Return the numbers that a file has for a row: for a sparse row, those that are not 0."""
     return kept[position : position + 1].data if is_sparse(kept) else kept[position]
 
 
@@ -251,7 +250,7 @@ def _blocks(model: Any, show: Show) -> Iterator[Any]:
 
 
 def _contents(block: Any) -> Iterator[bytes]:
-    """Return the bytes of each row: of a sparse one, of where its numbers stand, too."""
+    """Return the bytes of each row; for a sparse row, with the positions of its numbers."""
     if not is_sparse(block):
         for row in np.asarray(block, dtype=np.float64) + 0.0:  # -0.0 is 0.0
             yield row.tobytes()
@@ -275,7 +274,7 @@ def _belongs(model: Any, one: _Wanted, known: set[bytes]) -> bool:
 
 
 def _known(model: Any, rows: list[_Wanted], show: Show) -> set[bytes]:
-    """Return what is found of rows, whole or half, and also stands in a line in records that are there."""
+    """Return those findings of rows, whole or half, that are also contiguous in current records."""
     whole = [one for one in rows if any(hit.half is None for hit in one.found)]
     unknown = {form for one in whole for pattern in one.patterns for form in forms_of(0, pattern)}
     unknown |= {hit.half for one in rows for hit in one.found if hit.half is not None}

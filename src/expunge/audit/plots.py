@@ -1,4 +1,4 @@
-"""Plots of what was found: noise, erasures by day, scores."""
+"""Plots of what was found: noise, deletions by day, scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from expunge.audit.findings import Activity, Noise, Score
 
 BY_DAY = 92
 """Over a longer time, months are shown instead of days."""
-KINDS = {"delete": ("erased", ORANGE), "replace": ("corrected", BLUE), "insert": ("added", GREY)}
+KINDS = {"delete": ("deleted", ORANGE), "replace": ("corrected", BLUE), "insert": ("added", GREY)}
 
 
 def noise_plot(noise: Noise) -> str:
@@ -39,15 +39,15 @@ def noise_plot(noise: Noise) -> str:
         axes.set_title(f"p ≈ {noise.p_value:g}", loc="right", fontsize=9)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
 
-    label = f"Histogram of {noise.numbers:,} numbers of noise beside the normal density; p about {noise.p_value:g}."
+    label = f"Histogram of {noise.numbers:,} noise values and the normal density; p about {noise.p_value:g}."
     return figure("noise", label, 2.6, draw)
 
 
-# --- erasures ----------------------------------------------------------------------------------------
+# --- deletions ----------------------------------------------------------------------------------------
 
 
 def activity_plot(activity: Sequence[Activity]) -> str:
-    """Draw how many records were erased, corrected and added, by day or by month."""
+    """Draw how many records were deleted, corrected and added, by day or by month."""
     days = [date.fromisoformat(one.day) for one in activity]
     first, last = min(days), max(days)
     monthly = (last - first).days > BY_DAY
@@ -95,7 +95,7 @@ def _months(first: date, last: date) -> list[date]:
 
 
 def divmod_month(year: int, months: int) -> tuple[int, int]:
-    """Return the year and the month, so many months after the beginning of a year.
+    """Return the year and the month that are this many months after the beginning of a year.
 
     >>> divmod_month(2026, 12)
     (2027, 1)
@@ -137,7 +137,7 @@ def _errors(score: Score) -> str:
     def draw(axes: Any) -> None:
         axes.bar(edges[:-1], 100 * np.array(score.shares), np.diff(edges), align="edge", color=BLUE, edgecolor="white")
         axes.axvline(0.0, color=DARK, linewidth=0.8)
-        axes.set_xlabel("prediction minus truth (the outermost bars hold all that lies beyond)")
+        axes.set_xlabel("prediction minus truth (the outermost bars include everything beyond)")
         axes.set_ylabel("% of test records")
 
     said = ", ".join(f"{name} {value:.4g}" for name, value in score.values)

@@ -1,7 +1,7 @@
 """A deletion rehearsed: a small problem with a model's own plan, on which exactness is put to the test.
 
 Only sizes are scaled down: numbers of records, steps, features and classes, and with them step size and noise, which is
-made about as large as a contribution. What was scaled is said. Records are made up anew for each rehearsal; no record
+made about as large as a contribution. What was scaled is said. Records are made up again for each rehearsal; no record
 of the model takes part, so that the result tells nothing of any.
 """
 
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from expunge.audit.findings import Rehearsal, Scaled
+from expunge.base.intake import Delete, Request
 from expunge.base.progress import Show
 from expunge.base.types import Array
 from expunge.engine.changing import change
 from expunge.engine.checks import check_exact
+from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Request
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.plans.protocol import ModelPlan, SmallProblem
 from expunge.solvers.plans.small import GONE
@@ -60,7 +61,7 @@ def rehearse(plan: ModelPlan, *, runs: int, seed: int, show: Show, mistaken: int
     )  # fmt: skip
     return Rehearsal(
         problem.says, problem.own, scaled(problem), runs, len(found.names), LEVEL, found.p_value, None,
-        "the record is taken out of the sums, and the model left as it was", CAUGHT, control.p_value, None,
+        "the record is subtracted from the sums, and the model is left as it was", CAUGHT, control.p_value, None,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def keep_always(
 
 def _sums(learner: Learner, records: MemoryRecords, start: Array, iterates: ArrayRows) -> Array:
     """Return what the records that are left contribute along these iterates."""
-    found, sums = np.zeros((len(iterates[:]), learner.query.size)), learner.sums_of(records)
+    found, sums = np.zeros((len(iterates[:]), learner.query.size)), Sums(records, learner)
     for step in range(len(found)):
         found[step] = sums.total(step, Path(start, iterates, step))
     return found

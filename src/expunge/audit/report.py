@@ -34,9 +34,9 @@ MOST_CLASSES = 12
 
 
 def write_report(audit: Audit, path: str | PathLike[str]) -> None:
-    """Write an audit into one HTML file, which has all that it needs in it; an older report there is replaced.
+    """Write an audit into one self-contained HTML file; an older report at the path is replaced.
 
-    A path at which a store lies, or a file that belongs to one, is refused.
+    The path of a store, or of a file that belongs to one, is refused.
     """
     place = as_path(path)
     _refuse(place)
@@ -50,7 +50,7 @@ def write_report(audit: Audit, path: str | PathLike[str]) -> None:
         with suppress(OSError):
             new.unlink()
         raise StoreError(
-            f"{place}: cannot be written ({error.strerror}); give a path in a folder that may be written to."
+            f"{place}: cannot be written ({error.strerror}); give a path in a folder that you may write to."
         ) from error
 
 
@@ -59,7 +59,9 @@ def _refuse(path: Path) -> None:
         path.name.endswith(ending) and path.with_name(path.name.removesuffix(ending)).exists() for ending in ENDINGS
     )
     if belongs:
-        raise StoreError(f"{path}: this name is for a file that belongs to a store; give another, such as report.html.")
+        raise StoreError(
+            f"{path}: this is the name of a file that belongs to a store; give another name, such as report.html."
+        )
     try:
         with open(path, "rb") as file:
             start = file.read(16)
@@ -68,7 +70,7 @@ def _refuse(path: Path) -> None:
     except OSError as error:
         raise StoreError(f"{path}: cannot be replaced ({error.strerror}); give another path.") from error
     if start.startswith(b"SQLite format 3"):
-        raise StoreError(f"{path}: a store lies there, which a report would overwrite; give another path.")
+        raise StoreError(f"{path}: this is a store, which the report would overwrite; give another path.")
 
 
 def render(audit: Audit) -> str:
@@ -97,22 +99,22 @@ def _sections(audit: Audit, title: str) -> Iterator[str]:
     yield _top(audit, title)
     yield _section("checks", "What was checked", _checks(audit))
     if audit.given:
-        yield _section("people", "Those who were asked for", _people(audit.given))
+        yield _section("people", "People who were looked for", _people(audit.given))
     if pictures := list(_pictures(audit)):
         yield _section("pictures", "Pictures", f'<div class="figures">{"".join(pictures)}</div>')
     if audit.score is not None and audit.score.kind == "classes" and len(audit.score.labels) <= MOST_CLASSES:
         yield _section("predictions", "Predictions on the test records", _confusion(audit.score))
     if audit.rehearsal is not None:
-        yield _section("rehearsal", "The rehearsal of a deletion", _rehearsal(audit.rehearsal))
+        yield _section("rehearsal", "Rehearsal of a deletion", _rehearsal(audit.rehearsal))
     yield _section("meaning", "What this shows, and what it does not", _meaning(audit))
     if audit.facts.plan:
         yield _section("plan", "The plan", _plan(audit))
     if audit.facts.receipts is not None:
         yield _section("receipts", "Receipts", _receipts(audit))
-    yield _section("again", "How to do this again", _again(audit))
+    yield _section("again", "How to repeat this audit", _again(audit))
     yield (
-        "<footer>Made by Expunge. This file has no scripts and loads nothing; it names none of the people asked for."
-        "</footer>"
+        "<footer>Made by Expunge. This file has no scripts and loads nothing. It names none of the people who were "
+        "looked for.</footer>"
     )
 
 
@@ -171,7 +173,7 @@ def _because(audit: Audit) -> str:
         names = ", ".join(f"“{shown(check.name)}”" for check in attention)
         said += f"; {len(attention)} need{'s' * (len(attention) == 1)} attention: {names}"
     if missing := len(audit.with_result("not checked")):
-        said += f"; {missing} could not be made, or {'was' if missing == 1 else 'were'} not asked for"
+        said += f"; {missing} could not be made, or {'was' if missing == 1 else 'were'} not requested"
     return said + "."
 
 
@@ -196,20 +198,23 @@ def _checks(audit: Audit) -> str:
 
 
 _WORDS = {
-    "gone": ("passed", "not in the model, and no byte of it in the files"),
-    "live": ("problem", "still in the model, and so in its files (of a row: one just like it)"),
+    "gone": ("passed", "not in the model, and in no byte of its files"),
+    "live": ("problem", "still in the model, and so in its files (for a row: an equal row)"),
     "left": ("problem", "not in the model, but still in the files"),
-    "unclear": ("attention", "not in the model; such bytes are in the files, and may be a part of something else"),
-    "absent": ("passed", "in no id, subject, index or waiting request; too short to look for its bytes"),
-    "waiting": ("problem", "in a request that was recorded and is not finished: open the model for writing once"),
-    "not checked": ("not-checked", "not in the model; too short to look for in the files that are left over"),
+    "unclear": ("attention", "not in the model; the same bytes are in the files, but may belong to something else"),
+    "absent": ("passed", "in no id, subject, index or waiting request; too short to search for byte by byte"),
+    "waiting": (
+        "problem",
+        ("in a request that is recorded but not finished; open the model for writing once to finish it"),
+    ),
+    "not checked": ("not-checked", "not in the model; too short to search for in leftover files"),
 }
 _BADGES = {
-    "gone": "✓ Gone",
-    "live": "✗ Still there",
-    "left": "✗ Left",
+    "gone": "✓ Deleted",
+    "live": "✗ Still in model",
+    "left": "✗ In files",
     "unclear": "! Unclear",
-    "absent": "✓ Not there",
+    "absent": "✓ Not found",
     "waiting": "✗ Waiting",
     "not checked": "– Not checked",
 }
@@ -232,11 +237,10 @@ def _people(given: tuple[Given, ...]) -> str:
     worst = sorted(given, key=lambda one: (list(_ORDER).index(one.status), one.what, one.position))
     rest = Counter(_WORDS[one.status][1] for one in worst[MOST_PEOPLE:])
     more = "".join(f"<p>And {count:,} more: {words}.</p>" for words, count in rest.items())
-    heads = ["Given", "Result", "What that means", "Spots in the files", "Receipts that name it"]
+    heads = ["Given", "Result", "What that means", "Matches in the files", "Receipts that name them"]
     note = (
-        "<p>By their position in what was given, not by name: a report that named those who were erased would "
-        "keep them. "
-        "Rows were looked for as given, and as the model keeps them.</p>"
+        "<p>People are listed by their position in the request, not by name: a report that named deleted people would "
+        "keep their names. Rows were looked for as given, and as the model stores them.</p>"
     )
     return note + table(heads, map(row, worst[:MOST_PEOPLE]), kind="stacked brief") + more
 
@@ -254,16 +258,15 @@ def _pictures(audit: Audit) -> Iterator[str]:
             yield drawn("How noise is added", noise_diagram(audit.drawing), ADDS[audit.drawing.mechanism])
     if audit.noise is not None and audit.noise.heights:
         caption = (
-            f"{audit.noise.numbers:,} numbers of noise, read off the file, beside the normal distribution that "
-            "they were "
-            "planned to have. Heights are rounded to what chance makes of them."
+            f"{audit.noise.numbers:,} noise values from the file, compared with the planned normal distribution. "
+            "Heights are rounded to the precision that chance allows."
         )
         yield drawn("The noise in the file", noise_plot(audit.noise), caption)
     if audit.activity:
-        yield drawn("Records erased, by day", activity_plot(audit.activity), ACTIVITY)
+        yield drawn("Deleted records, by day", activity_plot(audit.activity), ACTIVITY)
     if audit.score is not None:
         what = "; ".join(f"{shown(name)} {value:.4g}" for name, value in audit.score.values)
-        caption = f"{audit.score.records:,} test records; {what}. It says nothing about erasure."
+        caption = f"{audit.score.records:,} test records; {what}. The score says nothing about deletion."
         yield drawn("Score on the test records", score_plot(audit.score), caption)
 
 
@@ -290,10 +293,10 @@ def _confusion(score: Score) -> str:
         for row, label in enumerate(score.labels)
     )
     heads = "".join(f'<th scope="col">{shown(label, 40)}</th>' for label in columns)
-    caption = f"{right:,} of {score.records:,} test records are on the diagonal: predicted as they are."
+    caption = f"{right:,} of {score.records:,} test records are on the diagonal: predicted correctly."
     return (
         f'<div class="wide"><table class="confusion"><caption>{caption}</caption>'
-        f'<thead><tr><th scope="col">truly ↓ &nbsp; predicted →</th>{heads}</tr></thead>'
+        f'<thead><tr><th scope="col">true ↓ &nbsp; predicted →</th>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -304,7 +307,7 @@ def _confusion(score: Score) -> str:
 def _meaning(audit: Audit) -> str:
     passed = {check.key for check in audit.with_result("passed")}
     shows = {**SHOWS, **(SHOWS_OF_ARRIVAL if audit.drawing is not None and audit.drawing.schedule == "arrival" else {})}
-    shown_now = [words for key, words in shows.items() if key in passed] or ["Nothing: no check of this has passed."]
+    shown_now = [words for key, words in shows.items() if key in passed] or ["Nothing: none of these checks passed."]
     return (
         f'<div class="columns"><div><h3>It shows</h3>{listed(shown_now)}</div>'
         f"<div><h3>It does not show</h3>{listed(DOES_NOT_SHOW)}</div></div>"
@@ -313,17 +316,18 @@ def _meaning(audit: Audit) -> str:
 
 def _rehearsal(found: Rehearsal) -> str:
     """Say what was rehearsed, and how it differs from the model."""
-    said = [f"On {shown(found.problem)}, {found.runs:,} times. No record of the model takes part."]
+    said = [f"Done on {shown(found.problem)}, {found.runs:,} times. No record of the model takes part."]
     if found.p_value is not None:
         said.append(
-            f"p says how often chance alone makes as large a difference. It is a different one in every audit, and "
-            f"below {found.level:g} is a problem: that limit was fixed beforehand, and a sound model falls below it by "
-            f"chance in one audit of {round(1.0 / found.level):,}. A large p is no better than a small one above it."
+            "p says how often chance alone makes as large a difference. It is different in every audit. A p below "
+            f"{found.level:g} is a problem. That limit was fixed beforehand, and a sound model falls below it by "
+            f"chance in one audit of {round(1.0 / found.level):,}. Above the limit, a large p is no better than a "
+            "small one."
         )
-    said.append(f"As in the model: {shown(', '.join(found.own), 400)}.")
+    said.append(f"The same as in the model: {shown(', '.join(found.own), 400)}.")
     if not found.scaled:
         return "".join(f"<p>{one}</p>" for one in said)
-    said.append("Scaled down, so that it can be repeated often, and a mistake shows:")
+    said.append("Scaled down, so that it can be repeated often and a mistake is visible:")
     rows = ([shown(one.name), shown(one.own), shown(one.here)] for one in found.scaled)
     heads = ["Setting", "The model", "The rehearsal"]
     return "".join(f"<p>{one}</p>" for one in said) + table(heads, rows, kind="stacked terse")
@@ -334,7 +338,7 @@ def _plan(audit: Audit) -> str:
         [shown(line.name), shown(line.value), f'<span class="why">{shown(line.meaning, 300)}</span>']
         for line in audit.facts.plan
     )
-    note = "<p>Everything that was fixed before the records were seen. Requests never change it.</p>"
+    note = "<p>Everything that was fixed before the records were read. Requests never change it.</p>"
     return note + table(["Setting", "Value", "Meaning"], rows, kind="stacked terse")
 
 
@@ -343,16 +347,15 @@ def _receipts(audit: Audit) -> str:
     head = ""
     if facts.head:
         head = (
-            "<p>Note this head hash in another place: given to the next audit, it shows that none of these "
-            "receipts was "
-            f"altered or taken out since.</p><pre>{shown(facts.head)}</pre>"
+            "<p>Note this head hash in another place. Given to the next audit, it shows that none of these receipts "
+            f"was altered or removed since.</p><pre>{shown(facts.head)}</pre>"
         )
     if not audit.receipts:
         return head + (
-            "<p>There are none yet: no request was made since the model was saved.</p>" if not facts.receipts else ""
+            "<p>No receipts yet: no request was made since the model was saved.</p>" if not facts.receipts else ""
         )
     left_out = (facts.receipts or 0) - len(audit.receipts)
-    caption = f"The last {len(audit.receipts)} of {facts.receipts:,}" if left_out > 0 else "All of them"
+    caption = f"The last {len(audit.receipts)} of {facts.receipts:,}" if left_out > 0 else "All receipts"
     rows = (
         [
             f"{one.number:,}", shown(one.day), shown(one.kind),
@@ -376,11 +379,10 @@ def _again(audit: Audit) -> str:
     file = shown(audit.facts.file)
     versions = ", ".join(f"{shown(name)} {shown(version)}" for name, version in audit.versions)
     return (
-        f"<pre>expunge audit {file}</pre><p>or, in Python:</p>"
-        f"<pre>from expunge.audit import audit, write_report\n"
-        f"write_report(audit(&quot;{file}&quot;, runs={audit.runs}, seed={audit.seed}), &quot;report.html&quot;)</pre>"
-        "<p>with the same ids, subjects, rows, test records, public key and noted head, if any were given. The "
-        "same store and seed give the same report, but for the day. Without a seed the rehearsal has fresh coins, and "
-        "another p.</p>"
-        f"<p>Made with {versions}. Bits are compared: use the machine that writes the store.</p>"
+        f"<pre>expunge audit {file}</pre><p>or, in Python:</p><pre>from expunge.audit import audit, "
+        f"write_report\nwrite_report(audit(&quot;{file}&quot;, runs={audit.runs}, seed={audit.seed}), "
+        "&quot;report.html&quot;)</pre><p>with the same ids, subjects, rows, test records, public key and noted head, "
+        "if any were given. The same store and seed give the same report, except for the day. Without a seed the "
+        f"rehearsal has fresh coins, and a different p.</p><p>Made with {versions}. Bits are compared: use the machine "
+        "that writes the store.</p>"
     )

@@ -22,11 +22,11 @@ def score_on(model: Any, test: Any) -> Score:
         if hasattr(model, "cluster_centers_"):
             return _of_clusters(model, X)
         if y is None:
-            raise BadRecords("test: give (X, y), the features and the answers of some records.")
+            raise BadRecords("test: give (X, y), the features and the targets of some records.")
         predicted = np.asarray(model.predict(X))
     truth = np.asarray(y).ravel()
     if len(truth) != len(predicted):
-        raise BadRecords(f"test: {len(predicted)} rows and {len(truth)} answers; give one for each row.")
+        raise BadRecords(f"test: {len(predicted)} rows and {len(truth)} targets; give one for each row.")
     return _of_classes(model, predicted, truth) if hasattr(model, "classes_") else _of_numbers(predicted, truth)
 
 
@@ -49,7 +49,7 @@ def _of_classes(model: Any, predicted: AnyArray, truth: AnyArray) -> Score:
 
 def _of_numbers(predicted: Array, truth: AnyArray) -> Score:
     if truth.dtype.kind not in "biuf" or not np.isfinite(truth.astype(float)).all():
-        raise BadRecords("test: the answers must be numbers, as those that the model was trained on.")
+        raise BadRecords("test: the targets must be numbers, like those that the model was trained on.")
     errors = predicted - truth.astype(float)
     spread = float(np.square(truth - truth.mean()).sum()) if len(truth) else 0.0
     values = [("mean absolute error", few_digits(float(np.abs(errors).mean())) if len(errors) else 0.0)]
@@ -73,7 +73,7 @@ def _of_clusters(model: Any, X: Any) -> Score:
 
 
 def few_digits(value: float) -> float:
-    """Return a score with four digits: a report is kept, and all of them would tell the state of its day.
+    """Return a score with four digits: a report is stored, and more digits would reveal the state of its day.
 
     >>> few_digits(0.84736912), few_digits(12345.6)
     (0.8474, 12350.0)
@@ -82,15 +82,15 @@ def few_digits(value: float) -> float:
 
 
 def check_score(score: Score | None) -> Check:
-    """Say how good the model is; there is no right or wrong."""
+    """Report the score of the model; it is not judged."""
     finding = "No test records were given."
     if score is not None:
         what = ", ".join(f"{name} {_shown(name, value)}" for name, value in score.values)
         finding = f"On {score.records:,} test record{'s' * (score.records != 1)}: {what}."
     return Check(
-        "score", "How good the model is", "not checked" if score is None else "measured", finding,
-        "What the model of this day is worth on these records.",
-        "Anything about erasure. It is not judged: which score is good enough is for its owner to say.",
+        "score", "Score of the model", "not checked" if score is None else "measured", finding,
+        "How good the current model is on these records.",
+        "Anything about deletion. The score is not judged: its owner decides which score is good enough.",
     )  # fmt: skip
 
 

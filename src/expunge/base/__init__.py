@@ -1,1 +1,1 @@
-"""What all rooms stand on: errors, types, the grid, columns, words. NumPy and SciPy only."""
+"""What all other packages use: errors, types, the grid, columns, wording. NumPy and SciPy only."""

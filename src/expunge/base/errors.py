@@ -22,7 +22,7 @@ class UnknownId(ExpungeError, KeyError):
 
 
 class DuplicateId(ExpungeError, ValueError):
-    """An id appears twice in a request, or is already taken."""
+    """An id appears twice in a request, or is already in the model."""
 
 
 class BadRecords(ExpungeError, ValueError):
@@ -46,7 +46,7 @@ class UnknownParameter(ExpungeError, TypeError, ValueError):
 
 
 class NotAvailable(ExpungeError, AttributeError):
-    """A model does not have this, or it cannot be read now; Python and notebooks take it for a missing name."""
+    """A model does not have this, or it cannot be read now; Python and notebooks treat it as a missing name."""
 
 
 class Unfinished(ExpungeError, RuntimeError):
@@ -54,7 +54,7 @@ class Unfinished(ExpungeError, RuntimeError):
 
 
 class StoreError(ExpungeError, OSError):
-    """Something is wrong with the file that a model lives in; what was acknowledged is still in it."""
+    """Something is wrong with the file of a model; acknowledged requests are still in it."""
 
     __str__ = Exception.__str__
 
@@ -91,7 +91,7 @@ class LogNotEmptied(StoreError):
 
 
 class FullStore(StoreError):
-    """There is no room on the disk."""
+    """The disk is full."""
 
 
 class ReadOnlyStore(StoreError):
@@ -99,7 +99,7 @@ class ReadOnlyStore(StoreError):
 
 
 class StoreWarning(UserWarning):
-    """The file of a model lies where it may not be safe."""
+    """The file of a model is in a place that may not be safe."""
 
 
 class SizeWarning(UserWarning):
@@ -107,19 +107,19 @@ class SizeWarning(UserWarning):
 
 
 class SeedWarning(UserWarning):
-    """A model is trained, or asked to forget, with a ``random_state``: from it, what is forgotten can be computed."""
+    """A model is trained, or deletes, with a ``random_state``: from it, what is deleted can be computed."""
 
 
 class PlanWarning(UserWarning):
-    """A fitted model is used though parameters were set since, which its plan does not have."""
+    """A fitted model is used although parameters were set since that are not in its plan."""
 
 
 class RankWarning(UserWarning):
-    """Records do not determine the coefficients of a least-squares model: those of the least norm were taken."""
+    """Records do not determine the coefficients of a least-squares model; the solution of least norm was taken."""
 
 
 class NoiseWarning(UserWarning):
-    """The plan has so much noise that little will come of it."""
+    """The plan has so much noise that the model will be poor."""
 
 
 class RangeWarning(UserWarning):
@@ -127,7 +127,7 @@ class RangeWarning(UserWarning):
 
 
 class ClippedWarning(UserWarning):
-    """Points lie outside of what was declared, and count as the nearest point inside."""
+    """Points are outside the declared region, and count as the nearest point inside."""
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:

@@ -1,9 +1,11 @@
-"""Checks of what comes in: columns, ids and subjects. Each says what is wrong and what to do."""
+"""What comes in: requests, columns, ids and subjects, as arrays or a clear error, which says what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence, Set, Sized
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 import numpy as np
@@ -30,7 +32,7 @@ def _sparse(name: str, column: Column) -> Column:
     try:
         return canonical(column)
     except ValueError as error:
-        raise BadRecords(f"{name}: not a sound sparse matrix ({error}); build it again.") from error
+        raise BadRecords(f"{name}: not a valid sparse matrix ({error}); build it again.") from error
 
 
 def _bad_row(array: Column) -> int | None:
@@ -65,7 +67,7 @@ def as_columns(columns: Sequence[Any]) -> Batch:
                 "give every column one row for each record."
             )
         if (bad := _bad_row(array)) is not None:
-            raise BadRecords(f"columns[{number}]: row {bad} holds NaN or infinity; fill in or leave out the record.")
+            raise BadRecords(f"columns[{number}]: row {bad} has NaN or infinity; fill it in, or leave out the record.")
     return arrays
 
 
@@ -101,6 +103,20 @@ def as_ids(name: str, values: object) -> AnyArray:
     if ids.dtype.kind == "b":
         raise BadRecords(f"{name}: got a mask of True and False; pass the {name} themselves, as integers or strings.")
     raise BadRecords(f"{name}: ids must be integers or strings, got {ids.dtype}; convert them with str().")
+
+
+def as_own_ids(name: str, given: Any) -> Any:
+    """Return ids or subjects, if any are given, as an array of their own, also if there is one, or a set of them."""
+    if given is None:
+        return None
+    if isinstance(given, Set):
+        try:
+            given = sorted(given)
+        except TypeError as error:
+            raise BadRecords(f"{name}: ids must be integers or strings, all of one kind ({error}).") from error
+    elif isinstance(given, str) or not isinstance(given, Sized) or getattr(given, "ndim", 1) == 0:
+        given = [given]
+    return as_ids(name, given).copy()
 
 
 def _from_objects(name: str, values: list[Any]) -> AnyArray:
@@ -142,7 +158,7 @@ def _check_lengths(name: str, values: Iterable[Any]) -> None:
         if isinstance(value, str) and len(value) > LONGEST:
             raise BadRecords(
                 f"{name}: number {position} has {len(value):,} letters; give {name} of at most {LONGEST:,}, such as a "
-                "digest of what is longer."
+                "digest of a longer name."
             )
 
 
@@ -191,3 +207,116 @@ def _as(model: Column, array: Column) -> Column:
     if is_sparse(model):
         return array.copy() if is_sparse(array) else canonical(array)
     return array.astype(model.dtype, order="C")
+
+
+Kind = Literal["delete", "insert", "replace"]
+NamedBy = Literal["ids", "subjects"]
+
+
+class _Asking:
+    """A request, with what it says of ids and subjects."""
+
+    ids: Any
+    subjects: Any
+
+    @cached_property
+    def labels(self) -> dict[str, AnyArray]:
+        """The ids and the subjects that it gives, as arrays."""
+        given = {"ids": self.ids, "subjects": self.subjects}
+        return {name: as_ids(name, labels) for name, labels in given.items() if labels is not None}
+
+
+class _Naming(_Asking):
+    """A request that names the records it is about, by their ids or by their subjects."""
+
+    @cached_property
+    def named_by(self) -> NamedBy:
+        """How it names them."""
+        return "subjects" if self.ids is None else "ids"
+
+    @cached_property
+    def names(self) -> AnyArray:
+        """Whom it names, as an array."""
+        return self.labels[self.named_by]
+
+
+@dataclass(frozen=True, eq=False)
+class Delete(_Naming):
+    """Delete records, by id or by subject.
+
+    With ``missing="ignore"`` those that are not found (they may have been deleted already) are skipped, and one
+    named twice is deleted once. ``at`` is when it was asked for, by any clock; see `expunge.engine.streams.apply`.
+
+    >>> Delete(subjects=["ann"], missing="ignore").missing
+    'ignore'
+    """
+
+    kind: ClassVar[Kind] = "delete"
+    ids: Any = None
+    subjects: Any = None
+    missing: Literal["error", "ignore"] = "error"
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_missing(self.missing)
+
+
+@dataclass(frozen=True, eq=False)
+class Insert(_Asking):
+    """Add records. An id that was deleted may come back: it is a new record like any other.
+
+    >>> Insert(([[0.5, 1.0]], [1]), ids=["ann"]).ids
+    ['ann']
+    """
+
+    kind: ClassVar[Kind] = "insert"
+    named_by: ClassVar[None] = None
+    names: ClassVar[None] = None  # it names nobody who is there
+    columns: tuple[Any, ...]
+    ids: Any = None
+    subjects: Any = None
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Replace(_Naming):
+    """Give records new content; they keep their ids, subjects and places. A subject named must have one record.
+
+    With ``missing="ignore"`` those that are not found are skipped.
+
+    >>> Replace(([[0.5, 1.0]], [0]), ids=["ann"]).ids
+    ['ann']
+    """
+
+    kind: ClassVar[Kind] = "replace"
+    columns: tuple[Any, ...]
+    ids: Any = None
+    subjects: Any = None
+    missing: Literal["error", "ignore"] = "error"
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+        _check_missing(self.missing)
+
+
+Request = Delete | Insert | Replace
+
+
+def _check_missing(missing: Any) -> None:
+    if missing not in ("error", "ignore"):
+        raise BadRecords(f"missing={missing!r}: give 'error', or 'ignore' to skip what is not found.")
+
+
+def _check_columns(columns: Any) -> None:
+    if not isinstance(columns, (tuple, list)):
+        raise BadRecords(f"columns: give a tuple of columns, such as (X, y), not {type(columns).__name__}.")
+
+
+def check_named(request: Delete | Replace) -> None:
+    """Raise unless a request says in one way which records it is about."""
+    if (request.ids is None) == (request.subjects is None):
+        raise BadRecords(f"give either ids or subjects, to say which records to {request.kind}.")

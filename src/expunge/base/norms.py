@@ -35,7 +35,7 @@ def row_norms(X: Any) -> Array:
     for row in np.flatnonzero(~np.isfinite(squares)).tolist():  # NaN, infinity, or a square that overflows
         lengths[row] = math.hypot(*(X[[row]].toarray()[0] if is_sparse(X) else X[row]).tolist())
         if not math.isfinite(lengths[row]):
-            raise BadRecords(f"X: row {row} holds NaN or infinity, or is too long; fill in or leave out the record.")
+            raise BadRecords(f"X: row {row} has NaN or infinity, or is too long; fill it in, or leave out the record.")
     return lengths
 
 

@@ -19,17 +19,17 @@ Batch = tuple[Column, ...]
 
 
 class Uniforms(Protocol):
-    """Whoever draws numbers between 0 and 1, such as NumPy's generators."""
+    """A source of numbers between 0 and 1, such as NumPy's generators."""
 
     def random(self, size: Any = None) -> Any:
-        """Return so many of them."""
+        """Return this many of them."""
 
 
 class Draws(Uniforms, Protocol):
-    """Whoever draws noise and tosses coins."""
+    """A source of noise and coins."""
 
     def standard_normal(self, size: Any = None) -> Any:
-        """Return so many normal numbers."""
+        """Return this many normal numbers."""
 
     def standard_exponential(self, size: Any = None) -> Any:
-        """Return so many exponential numbers."""
+        """Return this many exponential numbers."""

@@ -12,7 +12,7 @@ from expunge import __version__
 from expunge.cli import audit, demo, files, inspect, plan, predict, requests, train
 from expunge.cli.output import EXIT_CODES, tell_usage
 
-START, USE, ERASE, CHECK, CARE = "Start", "Use", "Erase and correct", "Check", "Look after the file"
+START, USE, ERASE, CHECK, CARE = "Start", "Use", "Delete and correct", "Check", "Maintain the file"
 
 
 class Grouped(TyperGroup):
@@ -26,7 +26,7 @@ class Grouped(TyperGroup):
                 formatter.write_dl([(one.name, one.get_short_help_str(66)) for one in found if one is not None])
 
     def main(self, *args: Any, **how: Any) -> Any:
-        """Run a command, and exit; wrong usage is told as other errors are."""
+        """Run a command, and exit; wrong usage is reported like other errors."""
         if not how.get("standalone_mode", True):
             return super().main(*args, **how)
         try:
@@ -73,8 +73,8 @@ def expunge(
 ) -> None:
     """Train models from which people's records can be deleted exactly.
 
-    The way through it: draft a schema of your table (`schema`), confirm it, fit a
-    model (`fit`), score it (`evaluate`); when people ask to be erased, `unlearn`
-    them and file the receipt; show that it happened with `verify`, `scan` and
-    `audit`. `expunge demo` does all of it on data that it makes.
+    Typical use: draft a schema of your table (`schema`), confirm it, fit a
+    model (`fit`) and score it (`evaluate`). When people ask for deletion,
+    `unlearn` them and file the receipt. Show that it happened with `verify`,
+    `scan` and `audit`. `expunge demo` does all of this on example data.
     """

@@ -32,7 +32,7 @@ def _verdict(checked: Any) -> str:
     if not checked.ok:
         return "PROBLEMS WERE FOUND"
     attention = len(checked.with_result("attention"))
-    return "nothing wrong was found" + (
+    return "no problem was found" + (
         f", {attention} {'needs' if attention == 1 else 'need'} attention" if attention else ""
     )
 
@@ -42,7 +42,7 @@ def audit(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The report; by default MODEL.html.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the report if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the report if it exists.")] = False,
     test: Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Records to score the model on.")] = None,
     id: Ids = None,
     ids_file: IdsFile = None,
@@ -51,20 +51,19 @@ def audit(
     public_key: PublicKey = None,
     noted: Noted = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", help="How often to rehearse a deletion, to see if it is exact.")
+        int, typer.Option(metavar="N", help="How often to rehearse a deletion to test that it is exact.")
     ] = 1500,
     encoding: Encoding = None,
     on_error: OnErrorOption = "stop",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Check all that can be checked, and write a report (HTML).
+    """Check everything that can be checked, and write an HTML report.
 
-    The state against the records, bit for bit; the chain of receipts; the bytes
-    of ids or subjects that you give (they are not repeated in the report); a
-    rehearsal of deletions with the model's own plan and fresh coins, with a
-    control that must fail. The report is one HTML file with plots, which opens offline. Nothing
-    in it tells how a request went.
+    It compares the state with the records, bit for bit; checks the chain of receipts; searches all bytes for ids or
+    subjects that you give (the report does not repeat them); and rehearses deletions with the model's own plan and
+    fresh coins, next to a control that must fail. The report is one HTML file with plots, which opens offline. It does
+    not say how any request went.
     """
     with reporting(json) as report:
         from expunge.audit import audit as audited

@@ -19,7 +19,7 @@ class Terminal(Console):
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Say no more; the command goes on, and exits as it would."""
+        """Print no more; the command continues, and exits as usual."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if self.stderr else sys.stdout).fileno())
 

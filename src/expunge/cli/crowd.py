@@ -113,7 +113,7 @@ def _stage(show: Show, name: str) -> Iterator[None]:
 
 
 def erase_people(report: Report, folder: Path, people: int) -> str:
-    """Erase people from a large model, in memory and in a file, beside retraining; return a head hash to note."""
+    """Delete people from a large model, in memory and in a file, and retrain; return a head hash to note."""
     from expunge.base.progress import progress_bars
     from expunge.store import make_signing_key
 
@@ -185,7 +185,7 @@ def _erase_in_memory(model: Any, crowd: _Crowd, leaving: _Leaving, found: _Measu
     for number, name in enumerate(leaving.single, 1):
         outcome = model.unlearn(name)
         (found.kept if outcome.kept else found.replayed).append(outcome.seconds)
-        show("erasing", number, len(leaving.single))
+        show("deleting", number, len(leaving.single))
     fewer = f"{len(leaving.single):,} fewer"
     found.accuracy[f"Expunge, {fewer}"] = model.score(*crowd.test)
     stay = ~np.isin(crowd.names, np.concatenate([leaving.first, leaving.single]))
@@ -235,11 +235,11 @@ def _say_what_was_measured(report: Report, people: int, model: Any, leaving: _Le
         f"logistic regression, {model.schema_.width} features, ρ = {RHO} (noise σ = {model.plan_.sigma:.2g})",
         {
             "learned in": f"{took['fit']} (scikit-learn: {took['scikit_learn']})",
-            f"{len(leaving.single):,} erased one by one": f"{kept:,} kept the model as it was, {replayed} replayed, "
+            f"{len(leaving.single):,} deleted one by one": f"{kept:,} kept the model as it was, {replayed} replayed, "
             f"in {took['replayed']} each",
             "a deletion": f"{took['kept']} if kept, {took['mean']} on average, in memory",
             "the same in a file": f"{took['on_disk']}, synced to disk, with a signed receipt",
-            f"{len(leaving.many) - 1:,} erased at once": f"{took['bulk']}, in the file",
+            f"{len(leaving.many) - 1:,} deleted at once": f"{took['bulk']}, in the file",
             "retraining": f"{took['fit']} with Expunge, {took['retrained']} with scikit-learn, each time",
             "so a deletion is": f"{ratios[0]} fast as the one, {ratios[1]} the other",
             "accuracy on others": ", ".join(f"{percent(score)} {name}" for name, score in found.accuracy.items()),
@@ -251,7 +251,7 @@ def _say_what_was_measured(report: Report, people: int, model: Any, leaving: _Le
 def _draw(
     path: Path, people: int, kept: list[float], replayed: list[float], anew: dict[str, float], scores: dict[str, float]
 ) -> None:
-    """Draw how long deletions took beside retraining, and how good the models are."""
+    """Draw how long deletions and retraining took, and how accurate the models are."""
     import numpy as np
     from matplotlib.figure import Figure
 

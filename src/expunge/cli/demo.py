@@ -27,15 +27,16 @@ FILES = (
 def demo(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put its files.")] = Path("out/demo"),
     people: Annotated[
-        Any, typer.Option(parser=whole, metavar="N", help="How many made-up people; at least 1,000.")
+        Any, typer.Option(parser=whole, metavar="N", help="How many synthetic people; at least 1,000.")
     ] = 500_000,
     json: Json = False,
 ) -> None:
-    """Show all of it, from a table to a report, in under two minutes.
+    """Show everything, from a table to a report, in under two minutes.
 
-    First the commands, one after the other, on a real table of 569 patients
-    (Wisconsin breast cancer, from scikit-learn); then 500,000 made-up people,
-    beside retraining; then the report that `expunge audit` writes. Offline.
+    First the commands, one by one, on a real table of 569 patients (Wisconsin
+    breast cancer, from scikit-learn). Then 500,000 synthetic people, compared
+    with retraining. Then the report that `expunge audit` writes. It works
+    offline.
     """
     with reporting(json) as report:
         if people < FEWEST:
@@ -43,7 +44,7 @@ def demo(
         began = time.perf_counter()
         _make_room(folder)
         _patients(report, folder)
-        _title(report, f"2. {people:,} made-up people, from Python")
+        _title(report, f"2. {people:,} synthetic people, in Python")
         noted = erase_people(report, folder, people)
         _title(report, "3. The report")
         _prompt(report, [
@@ -54,7 +55,7 @@ def demo(
         report.data |= {"seconds": time.perf_counter() - began, "folder": str(folder)}
         report.say("")
         report.say(f"Open {folder / 'report.html'} in a browser, and look at {folder / 'demo.png'}.", "bold")
-        report.say(f"That took {duration(report.data['seconds'])}. Now with a table of yours: expunge schema data.csv")
+        report.say(f"This took {duration(report.data['seconds'])}. Now try your own table: expunge schema data.csv")
 
 
 def _make_room(folder: Path) -> None:
@@ -63,7 +64,7 @@ def _make_room(folder: Path) -> None:
 
     mark = folder / ".expunge-demo"
     if folder.is_dir() and any(folder.iterdir()) and not mark.exists():
-        raise BadPlan(f"--folder: {folder} has files that are not the demo's; give an empty or a new one.")
+        raise BadPlan(f"--folder: {folder} has files that are not the demo's; give an empty or a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     mark.touch()
     for name in FILES:
@@ -93,14 +94,16 @@ def _prompt(report: Report, arguments: list[str]) -> None:
 
 def _patients(report: Report, folder: Path) -> None:
     """Run the commands on a real table."""
-    _title(report, "1. A real table, at the prompt")
+    _title(report, "1. A real table, at the command line")
     write_patients(folder)
     table, others, model = (f"{folder}/{name}" for name in ("patients.csv", "others.csv", "patients.expunge"))
     schema = f"{folder}/schema.toml"
-    report.say("A schema says what each column is. It is drafted, and then it is yours to confirm.")
+    report.say("A schema says what each column is. The command drafts it; you confirm it.")
     _prompt(report, ["schema", table, "--id", "patient", "--target", "diagnosis", "-o", schema])
     _prompt(report, ["fit", table, "--schema", schema, "--test", others, "-o", model])
-    report.say("Two patients ask to be erased. (So few records need no noise: every deletion replays, in no time.)")
+    report.say(
+        "Two patients ask for deletion. (So few records need no noise: every deletion replays, in milliseconds.)"
+    )
     _prompt(report, ["unlearn", model, "--id", "patient-0017", "--id", "patient-0042", "--outcome"])
     report.say("No byte of them is left:")
     _prompt(report, ["scan", model, "--id", "patient-0017"])

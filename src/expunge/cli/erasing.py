@@ -1,4 +1,4 @@
-"""Whom to erase, from which models: looked up in all of them before any is changed."""
+"""Whom to delete, from which models: looked up in all of them before any is changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Target:
-    """A model that is open, and whom to erase from it."""
+    """A model that is open, and whom to delete from it."""
 
     path: Path
     model: Any
@@ -39,8 +39,8 @@ class Target:
     """How many records each of those named has."""
 
     def request(self, wanted: Wanted) -> Any:
-        """Return the request to erase them, prepared."""
-        from expunge.engine.requests import Delete
+        """Return the request to delete them, prepared."""
+        from expunge.base.intake import Delete
 
         missing: Any = "ignore" if wanted.ignore_missing else "error"
         named = {"subjects" if wanted.by == "subject" else "ids": self.keys}
@@ -53,10 +53,10 @@ def named(ids: Names | None, subjects: Names | None, numbers: list[int] | None, 
     given: dict[Any, Names | None] = {"id": ids, "subject": subjects, "number": numbered}
     found = [Wanted(by, names, ignore_missing) for by, names in given.items() if names is not None]
     if len(found) != 1:
-        said = "nobody is named" if not found else "too much at once"
+        said = "no ids are given" if not found else "too many kinds of names at once"
         raise BadRecords(
-            f"--id: {said}; name records (--id, --ids-file), people (--subject, --subjects-file), or, where no "
-            "column names records, their numbers (--number)."
+            f"--id: {said}; give records (--id, --ids-file), people (--subject, --subjects-file) or, if no column "
+            "holds ids, record numbers (--number)."
         )
     return found[0]
 
@@ -66,11 +66,11 @@ def check_models(paths: list[Path]) -> None:
     for number, path in enumerate(paths):
         for other in paths[:number]:
             if path.exists() and other.exists() and os.path.samefile(path, other):
-                raise BadPlan(f"{path}: is the same file as {other}; name each model once.")
+                raise BadPlan(f"{path}: is the same file as {other}; give each model once.")
 
 
 def looked_up(stack: ExitStack, paths: list[Path], wanted: Wanted, **how: Any) -> list[Target]:
-    """Open all models, for as long as the stack lasts, and look up in each whom to erase."""
+    """Open all models, for as long as the stack lasts, and look up in each whom to delete."""
     targets = []
     for path in paths:
         model = stack.enter_context(held(path, **how))
@@ -102,11 +102,11 @@ def _check_numbered(model: Any, by: str) -> None:
         return
     if by == "id" and schema.id is None:
         raise BadRecords(
-            "--id: the schema has no column that names records. They are numbered from 0 in the order in which they "
-            "were read: name them by --number, or people by --subject, if you know that you mean these."
+            "--id: the schema has no id column. Records are numbered from 0 in the order in which they were read: give "
+            "--number, or --subject for people, if you are sure which ones you mean."
         )
     if by == "number" and schema.id is not None:
-        raise BadRecords(f"--number: records are named by the column {schema.id.name!r}; name them by --id.")
+        raise BadRecords(f"--number: records have ids, in the column {schema.id.name!r}; give --id.")
 
 
 def check_known(targets: list[Target], wanted: Wanted) -> None:
@@ -120,7 +120,8 @@ def check_known(targets: list[Target], wanted: Wanted) -> None:
             said.append(f"{wanted.names.at(missing)}: not in {one.path}")
     if said:
         raise UnknownId(
-            f"{'; '.join(said)}. Deleted already, or never in it; --ignore-missing skips them. Nothing was deleted."
+            f"{'; '.join(said)}. They were deleted already, or were never in it; --ignore-missing skips them. Nothing "
+            "was deleted."
         )
 
 
@@ -135,7 +136,7 @@ def check_ready(targets: list[Target]) -> None:
 
 
 def rehearse(report: Report, targets: list[Target], wanted: Wanted) -> None:
-    """Say who would be erased from which model."""
+    """Say who would be deleted from which model."""
     names = wanted.names.places
     report.before = {
         "dry_run": True,

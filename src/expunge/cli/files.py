@@ -17,7 +17,8 @@ from expunge.cli.output import reporting
 def compact(model: Store, wait: Wait = 10.0, json: Json = False) -> None:
     """Rewrite the file in canonical order, without empty pages.
 
-    Its layout then tells nothing of its history. It needs room for two copies.
+    Its layout then reveals nothing about its history. It needs disk space for
+    two copies.
     """
     with reporting(json) as report:
         with held(model, wait=wait) as found:
@@ -34,10 +35,10 @@ def backup(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Copy the file, also while others use it.
+    """Copy the file, even while others use it.
 
-    People deleted later are still in the copy, so delete it in time. `expunge restore`
-    erases them again before anyone can use it.
+    People deleted later are still in the copy, so delete it in time. `expunge
+    restore` deletes them again before anyone can use it.
     """
     with reporting(json) as report:
         import expunge.store
@@ -45,7 +46,7 @@ def backup(
         check_output(to)
         expunge.store.backup(model, to, wait=wait)
         report.data = {"backup": str(to), "bytes": to.stat().st_size}
-        report.say(f"{to} is a copy of {model}. People erased later are still in it: delete it in time.")
+        report.say(f"{to} is a copy of {model}. People deleted later are still in it: delete it in time.")
 
 
 def restore(
@@ -62,12 +63,11 @@ def restore(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Restore a backup, and erase again who was erased since.
+    """Restore a backup, and delete again those who were deleted since.
 
-    Who that was is looked up in the receipts of the file that it replaces, or
-    in those you exported. Where receipts are signed, the last one must be, by
-    --public-key or a key known from the backup. Restore because a file was lost, never because of how
-    a request turned out.
+    They are looked up in the receipts of the file that is replaced, or in the receipts that you exported. If receipts
+    are signed, the last one must be signed by --public-key or by a key known from the backup. Restore only because a
+    file was lost, never because of how a request turned out.
     """
     with reporting(json) as report:
         from dataclasses import asdict
@@ -76,7 +76,7 @@ def restore(
 
         key = signing(sign_with, unsigned)
         if not backup.exists():
-            raise NotAStore(f"{backup}: there is no such file; give one that `expunge backup` has made.")
+            raise NotAStore(f"{backup}: no such file; give one that `expunge backup` made.")
         found = expunge.store.restore(
             backup, model, receipts=receipts, wait=wait, sign_with=key, public_key=public_key, noted=noted
         )
@@ -84,15 +84,14 @@ def restore(
         report.facts(
             f"{model} is restored from {backup}",
             {
-                "erased again": counted(found.erased, "record"),
+                "deleted again": counted(found.erased, "record"),
                 "corrected since the backup: replace again": counted(found.replaced, "record"),
                 "inserted since the backup: insert again": counted(found.inserted, "record"),
             },
         )
         if found.unfinished is not None:
             report.say(
-                f"Among these is a request to {found.unfinished} that was recorded and not finished. It was dropped: "
-                "make it again."
+                f"Among these is a recorded, unfinished request to {found.unfinished}. It was dropped: make it again."
             )
 
 

@@ -40,10 +40,10 @@ _STATUSES = {
     "live": "IN THE MODEL, and so in its files (of a row: one like it)",
     "left": "NOT in the model, but its BYTES ARE LEFT in the files",
     "waiting": "IN A REQUEST that is recorded and NOT FINISHED; open the model for writing once",
-    "not checked": "not in the model; NOT CHECKED in files that are left over, for which it is too short",
-    "unclear": "not in the model; such bytes are part of something else that is",
-    "absent": "in no id, subject, index or waiting request; too short to look for its bytes",
-    "gone": "not in the model, and no byte of it in its files",
+    "not checked": "not in the model; NOT CHECKED in leftover files (too short to search for)",
+    "unclear": "not in the model; the same bytes belong to something else in it",
+    "absent": "in no id, subject, index or waiting request; too short to search for byte by byte",
+    "gone": "not in the model, and in no byte of its files",
 }
 """What became of someone, in words; the worst first."""
 _FOUND = ("live", "left", "waiting")
@@ -54,21 +54,20 @@ SHOWN = 20
 ModelOrExport = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model's file, or receipts that were exported (.json).")
 ]
-Export = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Export them as JSON, to be filed.")
-]
+Export = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Export them to this JSON file.")]
 ExportSigner = Annotated[
-    Path | None, typer.Option(metavar="KEY", help="Sign what is exported as a whole, too, with this Ed25519 key.")
+    Path | None, typer.Option(metavar="KEY", help="Also sign the export as a whole, with this Ed25519 key.")
 ]
 Rows = Annotated[
-    list[Path] | None, typer.Option(metavar="DATA", help="Tables whose rows to look for, encoded as the model has.")
+    list[Path] | None,
+    typer.Option(metavar="DATA", help=("Tables whose rows to look for, encoded by the model's schema.")),
 ]
 
 
 def info(
     model: Store,
     details: Annotated[
-        bool, typer.Option("--details", help="Also how it is trained: schedule, mechanism, coupling and the like.")
+        bool, typer.Option("--details", help="Also show how it is trained: schedule, mechanism, coupling and so on.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -151,10 +150,10 @@ def receipts(
 ) -> None:
     """List, export and check the receipts of requests.
 
-    Each has the hash of the one before, so that none can be altered, put in or
-    taken out unnoticed. A receipt says that a request was done, never how. With
-    --id or --subject only those that name them are shown (people are named by
-    keyed digests; the key lies beside the model's file).
+    Each has the hash of the one before, so that none can be altered, added or
+    removed unnoticed. A receipt says that a request was done, never how. With
+    --id or --subject only receipts that name them are shown (people are named
+    by keyed digests; the key is beside the model's file).
     """
     with reporting(json) as report:
         if output is not None:
@@ -164,12 +163,12 @@ def receipts(
         ids, subjects = listed("id", id, ids_file, **how), listed("subject", subject, subjects_file, **how)
         if output is not None and (ids is not None or subjects is not None):
             raise BadPlan(
-                "-o: receipts are exported all together, since a part cannot be checked; leave out the names."
+                "-o: all receipts are exported together, since a part cannot be checked; leave out ids and subjects."
             )
         if exported and (ids is not None or subjects is not None):
             given = {"--id": id, "--ids-file": ids_file, "--subject": subject, "--subjects-file": subjects_file}
             flag = next(flag for flag, value in given.items() if value is not None)
-            raise BadRecords(f"{flag}: exported receipts name people by digests only; ask the model's own file.")
+            raise BadRecords(f"{flag}: exported receipts name people by digests only; give the model's own file.")
         against: dict[str, Any] = {"public_key": public_key, "noted": noted}
         if exported:
             chosen, checked = _read_and_checked(model, **against)
@@ -226,7 +225,7 @@ def _show_chain(report: Report, chosen: dict[str, Any], checked: Any, output: Pa
     for problem in checked.problems:
         report.say(f"- {at_the_prompt(problem)}")
     if exported and checked.ok and not checked.framed:
-        report.say("The version that it gives is not signed: it was exported without a key (receipts --sign-with).")
+        report.say("Its version is not signed: it was exported without a key (receipts --sign-with).")
     if output is not None:
         report.say(f"Exported to {output}.")
 
@@ -244,10 +243,10 @@ def verify(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Re-derive the whole state from the records, bit for bit.
+    """Compute the whole state again from the records, and compare bit for bit.
 
-    It shows that these records and no others make up the model's sums and
-    iterates, and that the noise is such as the plan says.
+    This shows that these records and no others make up the model's sums and
+    iterates, and that the noise is as planned.
     """
     with reporting(json) as report:
         from expunge.audit.integrity import coarsely
@@ -289,12 +288,12 @@ def scan(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Look for people in all that a model holds, and in every byte of its files.
+    """Look for people in a model, and in every byte of its files.
 
-    It exits with 1 if anyone is found: in the model, in a request that waits,
-    or, of one who is in neither, in bytes that are left. All ids, subjects and
-    rows are read and compared. Bytes are searched too, but not for small
-    numbers and short names: such bytes are everywhere.
+    It exits with 1 if anyone is found: in the model, in a waiting request, or
+    in leftover bytes of the files. All ids, subjects and rows are read and
+    compared. Bytes are searched too, but not for small numbers and short names:
+    such bytes are everywhere.
     """
     with reporting(json) as report:
         from expunge.audit.people import look_for
@@ -303,7 +302,7 @@ def scan(
         read: dict[str, Any] = {"encoding": encoding, "models": [model]}
         ids, subjects = listed("id", id, ids_file, **read), listed("subject", subject, subjects_file, **read)
         if ids is None and subjects is None and not rows:
-            raise BadRecords("--id: say whom to look for, by --id, --ids-file, --subject, --subjects-file or --rows.")
+            raise BadRecords("--id: say whom to look for with --id, --ids-file, --subject, --subjects-file or --rows.")
         with (opened if rows else held)(model, read_only=True) as found:
             named = {"ids": keys_of(found, "id", ids), "subjects": keys_of(found, "subject", subjects)}
             table = _encoded_rows(found, model, rows, on_error, encoding) if rows else None
@@ -346,6 +345,6 @@ def _show_searched(report: Report, model: Path, searched: Sequence[Any]) -> None
         files = ", ".join(sorted({name for one in open_ for name in one.files}))
         report.say(
             f"{len(open_):,} could not be checked in {files}. Open the model for writing once, which empties or "
-            "removes what is left over, and scan again.",
+            "removes leftover files, and scan again.",
             "bold red",
         )

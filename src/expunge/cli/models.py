@@ -48,7 +48,7 @@ def new_model(
         _check_target(kind, target)
     common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
     if clusters is not None and kind is not Kind.kmeans:
-        raise BadPlan(f"--clusters: {kind} has none; leave it out, or give --model kmeans.")
+        raise BadPlan(f"--clusters: {kind} has no clusters; leave it out, or give --model kmeans.")
     if kind is Kind.ridge:
         if rho != "auto":
             raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
@@ -113,8 +113,8 @@ def schema_of(model: Any, path: Path) -> Schema:
     schema = getattr(model, "schema_", None)
     if schema is None:
         raise BadRecords(
-            f"{path}: this model was made in Python, without a schema, so that tables cannot be encoded for it here; "
-            "do it in Python, or fit it by `expunge fit --schema`."
+            f"{path}: this model was made in Python, without a schema, so tables cannot be encoded for it here. Use it "
+            "in Python, or fit it with `expunge fit --schema`."
         )
     found: Schema = schema
     return found

@@ -43,7 +43,7 @@ class Names:
         first: dict[Any, int] = {}
         for number, key in enumerate(keys):
             if first.setdefault(key, number) != number:
-                raise DuplicateId(f"{self.at([first[key], number])}: the same name is given twice; name each once.")
+                raise DuplicateId(f"{self.at([first[key], number])}: duplicate name; give each name once.")
 
 
 def listed(
@@ -82,7 +82,7 @@ def _called(file: Path) -> str:
 def _on_lines(
     name: str, file: Path, encoding: str | None, models: Sequence[Path]
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Give what stands on each line of a text, and which line it is."""
+    """Yield the content of each line of a text, and its line number."""
     if str(file) != "-" and _is_table(file):
         yield from _in_column(name, file, None, encoding, models)
         return
@@ -91,8 +91,8 @@ def _on_lines(
         lines = re.split("\r\n|\r|\n", _decoded(raw, encoding, models))
     except UnicodeDecodeError as error:
         raise BadRecords(
-            f"--{name}s-file: {_called(file)} cannot be read (not in {error.encoding}); give a text file, and say with "
-            "--encoding what it is in, such as cp1252."
+            f"--{name}s-file: {_called(file)} cannot be read (not in {error.encoding}); give a text file, and its "
+            "encoding with --encoding, such as cp1252."
         ) from None
     except OSError as error:
         raise BadRecords(f"--{name}s-file: {_called(file)} cannot be read ({error}); give a text file.") from error
@@ -122,7 +122,7 @@ def _checked(encoding: str | None) -> str | None:
 
 
 def _declared(models: Sequence[Path]) -> str:
-    """Return the first encoding beside UTF-8 that is declared in the schemas of models, if there is one."""
+    """Return the first encoding other than UTF-8 that is declared in the schemas of models, if there is one."""
     from expunge.tables.texts import is_utf8
 
     for path in models:
@@ -171,7 +171,7 @@ def _said(names: list[str]) -> str:
 def _in_column(
     name: str, file: Path, column: str | None, encoding: str | None, models: Sequence[Path]
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Give the values of a table's column, and where each stands; without a name, of its only one."""
+    """Yield the values of a table's column, and where each is; without a name, of its only column."""
     from expunge.tables.files import guess_encoding, open_table
     from expunge.tables.reading import Broken, place_word
 
@@ -192,7 +192,7 @@ def _in_column(
             text = "" if value is None else str(value).strip()
             if not text or "\0" in text:
                 raise BadRecords(
-                    f"--column {wanted}: {row} {line} of {file} has no {name}; fill it in, or leave it out."
+                    f"--column {wanted}: {row} {line} of {file} has no {name}; fill it in, or remove the row."
                 )
             yield text, f"{row} {line}"
 
@@ -200,7 +200,7 @@ def _in_column(
 def check_column(column: str | None, *files: Path | None) -> None:
     """Raise if a column is named and no file that has it."""
     if column is not None and not any(files):
-        raise BadRecords("--column: no file is given; give one by --ids-file or --subjects-file.")
+        raise BadRecords("--column: no file is given; give one with --ids-file or --subjects-file.")
 
 
 def keys_of(model: Any, role: str, given: Names | None) -> Any:
@@ -216,7 +216,7 @@ def keys_of(model: Any, role: str, given: Names | None) -> Any:
     else:
         key = getattr(schema, role)
         if key is None and role == "subject":
-            raise BadRecords("--subject: the schema has no column that names people; name records with --id.")
+            raise BadRecords("--subject: the schema has no subject column; give records with --id.")
     try:
         return parse_keys(key, given.texts)
     except BadRecords:

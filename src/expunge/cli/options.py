@@ -25,7 +25,7 @@ Tables = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 OnErrorOption = Annotated[
     Literal["stop", "skip"],
     typer.Option(
@@ -44,16 +44,17 @@ SignWith = Annotated[
 ]
 SignerToBe = Annotated[
     Path | None,
-    typer.Option(metavar="KEY", help="The Ed25519 key (PEM) that receipts will be signed with: requests then need it."),
+    typer.Option(metavar="KEY", help="The Ed25519 key (PEM) to sign receipts with; requests then need it."),
 ]
 Unsigned = Annotated[
-    bool, typer.Option("--unsigned", help="Leave the receipt unsigned, though those before it are signed.")
+    bool, typer.Option("--unsigned", help="Leave the receipt unsigned, although earlier ones are signed.")
 ]
 PublicKey = Annotated[
     str | None, typer.Option(metavar="KEY", help="Check signatures with this key: hexadecimal digits, or a PEM file.")
 ]
 Noted = Annotated[
-    str | None, typer.Option(metavar="HASH", help="A hash of a receipt that you noted: it must still be there.")
+    str | None,
+    typer.Option(metavar="HASH", help=("A receipt's hash that you noted earlier: it must be among the receipts.")),
 ]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for another process that is writing.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="A record's id; may be given several times.")]
@@ -62,7 +63,7 @@ IdsFile = Annotated[
 ]
 Column = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The file of ids or subjects is a table (CSV, Parquet): take this column."),
+    typer.Option(metavar="NAME", help="The file of ids or subjects is a table (CSV, Parquet): use this column."),
 ]
 Subjects = Annotated[
     list[str] | None,
@@ -73,12 +74,12 @@ SubjectsFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A file with subjects, one on each line; - is standard input.")
 ]
 Clusters = Annotated[int | None, typer.Option(metavar="K", help="How many clusters k-means finds; by default 8.")]
-RecordsPerSubject = Annotated[int, typer.Option(metavar="N", help="How many records a subject can have, at most.")]
+RecordsPerSubject = Annotated[int, typer.Option(metavar="N", help="The most records that one subject can have.")]
 _START = 65_536
-"""How many bytes of a file are looked at before it is overwritten."""
+"""How many bytes of a file are read before it is overwritten."""
 _DATABASE = b"SQLite format 3\0"
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|\A[0-9a-f]{64}\s*\Z")
-"""A private key in PEM, or one that lies beside a model."""
+"""A private key in PEM, or the key beside a model."""
 
 
 def whole(text: str) -> int:
@@ -95,7 +96,7 @@ def whole(text: str) -> int:
 def signing(sign_with: Path | None, unsigned: bool) -> Path | Literal[False] | None:
     """Return what to sign receipts with."""
     if unsigned and sign_with is not None:
-        raise BadPlan("--unsigned: a key to sign with is given as well; leave one of them out.")
+        raise BadPlan("--unsigned: a key to sign with is given as well; give only one of them.")
     return False if unsigned else sign_with
 
 
@@ -130,14 +131,14 @@ def check_output(path: Path, force: bool | None = None, reads: Iterable[Path | s
     if path.is_dir():
         raise BadPlan(f"{path}: a folder; give the name of a file in it.")
     if not path.parent.is_dir():
-        raise BadPlan(f"{path}: there is no folder {path.parent}; make it first.")
+        raise BadPlan(f"{path}: no such folder: {path.parent}; make it first.")
     if path.exists() and any(os.path.samefile(path, one) for one in _files(reads)):
-        raise BadPlan(f"{path}: is read from; write to another file.")
+        raise BadPlan(f"{path}: this file is also read; write to another file.")
     if (precious := _precious(path)) is not None:
         raise BadPlan(f"{path}: this is {precious}, and is never overwritten; give another name.")
     if path.exists() and not force:
         remedy = "remove it" if force is None else "--force"
-        raise BadPlan(f"{path}: there is such a file already; give another name, or {remedy}.")
+        raise BadPlan(f"{path}: this file exists already; give another name, or {remedy}.")
 
 
 def _files(paths: Iterable[Path | str | None]) -> Iterator[Path]:
@@ -152,7 +153,7 @@ def _files(paths: Iterable[Path | str | None]) -> Iterator[Path]:
 
 
 def _precious(path: Path) -> str | None:
-    """Say what must not be overwritten is there, or belongs there; None if there is no such thing."""
+    """Say what is at this path, or belongs there, that must not be overwritten; None if there is nothing."""
     from expunge.store.surroundings import ENDINGS
 
     for one in (path, Path(os.path.realpath(path))):
@@ -162,12 +163,12 @@ def _precious(path: Path) -> str | None:
     if not path.exists():
         return None
     if not path.is_file():
-        return "no plain file"
+        return "not a regular file"
     try:
         with open(path, "rb") as file:
             start = file.read(_START)
     except OSError as error:
-        return f"a file that cannot be looked at ({error.strerror})"
+        return f"a file that cannot be read ({error.strerror})"
     if start.startswith(_DATABASE):
         return "a model, or another database"
     return "a secret key" if _SECRET.search(start) else None

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 FOUND, USAGE, INPUT, UNKNOWN, STORE, BUSY, PARTLY, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 70, 130
 EXIT_CODES = {
-    0: "done; for checks: nothing wrong was found",
-    FOUND: "a check found something: verify, receipts, scan or audit",
+    0: "done; for checks: no problem found",
+    FOUND: "a check found a problem: verify, receipts, scan or audit",
     USAGE: "the command was used wrongly: unknown option, missing argument",
     INPUT: "data, schema or parameters are wrong; nothing was changed",
-    UNKNOWN: "id or subject not found, or in the model already; nothing was changed",
-    STORE: "the model's file is missing, damaged, foreign, full or read-only",
+    UNKNOWN: "id or subject not found, or already in the model; nothing was changed",
+    STORE: "the file is missing, damaged, read-only or not a model; or a full disk",
     BUSY: "another process is writing; try again",
-    PARTLY: "of several models, some are done and some not; the message says which",
+    PARTLY: "only some of several models are done; the message says which",
     BUG: "an error in Expunge itself; please report it",
-    INTERRUPTED: "Ctrl-C; what was acknowledged is done, what had begun is finished",
+    INTERRUPTED: "Ctrl-C; acknowledged requests are done, a begun one is completed",
 }
 
 
@@ -60,7 +60,7 @@ class Report:
         self.notes: list[str] = []
         self.before: dict[str, Any] = {}
         """What is known even if the command fails; it is printed with the error."""
-        self.interrupted = "interrupted; what was acknowledged before is done, nothing else was begun."
+        self.interrupted = "interrupted; acknowledged requests are done, nothing else was begun."
 
     @cached_property
     def console(self) -> Terminal:
@@ -208,15 +208,15 @@ def reporting(as_json: bool) -> Iterator[Report]:
             report.fail(
                 code,
                 f"unexpected {type(error).__name__}: {error}. This is an error in Expunge; please report it, with what "
-                "EXPUNGE_DEBUG=1 prints. What was acknowledged before is done.",
+                "EXPUNGE_DEBUG=1 prints. Requests that were acknowledged are done.",
                 type(error).__name__,
             )
         report.fail(code, _said(error), type(error).__name__)
 
 
 def _said(error: Exception) -> str:
-    """Return what to say of an error; one of the system's says where, and what to look at."""
+    """Return the message of an error; for a system error also where it happened and what to check."""
     if isinstance(error, errors.ExpungeError) or not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = "" if error.filename is None else f"{error.filename}: "
-    return f"{where}{error.strerror}; check the path, who may write there, and the room on the disk."
+    return f"{where}{error.strerror}; check the path, its permissions, and the free space on the disk."

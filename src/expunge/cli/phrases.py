@@ -16,21 +16,21 @@ _VALUE = r"(?=(?:'[^']*'|\[.*?\]|-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan))(?:[:;,) ]|\
 _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"with replan\(\) \(at the prompt: expunge replan\)": "with `expunge replan`",
     r"replan\(expected_records=\.\.\.\)": "`expunge replan --expected-records`",
-    r"an estimator: replan\(\), or expected_records at its first fit; a query of your own: fewer bits a number":
+    r"an estimator: replan\(\), or expected_records at its first fit; your own query: fewer bits per number":
         "`expunge replan --expected-records`",
     r"replan\(\)": "`expunge replan`",
     r"compact\(\)": "`expunge compact`",
     r"write one with model\.save\(path\)": "`expunge fit` makes one",
     r"a file that save\(\) has written": "a file that `expunge fit` has made",
-    r"or open it with read_only=True": "or look only: commands that do may still work",
-    r"or open it read_only": "or look only: commands that do may still work",
+    r"or open it with read_only=True": "or use commands that only read: they may still work",
+    r"or open it read_only": "or use commands that only read: they may still work",
     r"open it once without read_only, which updates it": "`expunge verify` updates it",
     r"give a longer wait=(?: when opening)?": "give a longer --wait",
     r"take it from a backup\. If it is lost, nobody can be found in receipts any more: open the store with read_only "
     r"and save\(\) it to another path, which begins new ones":
-        "copy it from a backup, beside which it lies. If no copy is left, `expunge predict`, `evaluate`, `info` and "
-        "`receipts` still work, but requests do not. For those make a new model, by `expunge fit`, from a table "
-        "without those whom you have deleted",
+        "copy it from a backup; it is beside the backup's file. If no copy is left, `expunge predict`, `evaluate`, "
+        "`info` and `receipts` still work, but requests do not. For those make a new model with `expunge fit`, from a "
+        "table without the people that you have deleted",
     r"Give the receipts that export_receipts\(\) gave last": "Give as --receipts what `expunge receipts -o` wrote last",
     r"what export_receipts\(\) gave last": "as --receipts what `expunge receipts -o` wrote last",
     r"^sign(?:er|_with): ": "--sign-with: ",
@@ -41,7 +41,7 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
         "makes",
     r"^public_key: (expected an Ed25519|the receipts)": r"--public-key: \1",
     r"give public_key": "give --public-key",
-    r"hand it in: open\(path, loss=.*?\(\)\)": "commands cannot be given one, so use this model in Python",
+    r"give it: open\(path, loss=.*?\(\)\)": "commands cannot be given one, so use this model in Python",
     r"open it with expunge\.federated\.open": "commands are for models; use it in Python, with expunge.federated.open",
     r"\(use subject= to group records\)": '(to group records, declare a column with kind = "subject")',
     r"^X: n_samples=(\d+) is below": r"\1 records are fewer than",

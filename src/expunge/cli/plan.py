@@ -18,7 +18,7 @@ def plan(
     features: Annotated[Any, typer.Option(parser=whole, metavar="D", help="How many columns, as the model sees them.")],
     rho: Annotated[
         Any,
-        typer.Option(parser=rho_or_auto, metavar="P|auto", help="How likely a deletion may replay, at worst."),
+        typer.Option(parser=rho_or_auto, metavar="P|auto", help="The largest probability that a deletion replays."),
     ] = "auto",
     model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
@@ -27,11 +27,11 @@ def plan(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure this machine.")] = 1.0,
     json: Json = False,
 ) -> None:
-    """Say what a model will be like: noise, replays, memory, seconds.
+    """Estimate a model before training: noise, replays, memory, seconds.
 
-    Nothing is trained but small problems, for about a second, to see how fast
-    this machine is. Also: when no noise (ρ = 1) is the better choice, and what
-    the paper has for the same problem.
+    It trains only small problems, for about a second, to see how fast this
+    machine is. It also says when no noise (ρ = 1) is the better choice, and
+    gives the paper's figures for the same problem.
     """
     with reporting(json) as report:
         from expunge.audit.forecast import forecast
@@ -51,7 +51,7 @@ def _show(report: Report, found: Any) -> None:
             "noise": noise,
             "a deletion replays": f"with probability {percent(found.worst_case)} at worst, "
             f"{percent(found.typical.replay_probability)} typically",
-            "memory": f"{size(found.memory_bytes)}, of which {size(found.transcript_bytes)} beside the records",
+            "memory": f"{size(found.memory_bytes)}, of which {size(found.transcript_bytes)} in addition to the records",
             "file": size(found.file_bytes),
         },
     )
@@ -71,7 +71,7 @@ def _show(report: Report, found: Any) -> None:
     if found.paper is not None:
         ratio = "" if found.paper.ratio is None else f", {found.paper.ratio:,.0f} times ours"
         report.facts(
-            "the paper's figures beside",
+            "the paper's figures",
             {
                 "noise": f"σ = {found.paper.sigma:,.4g}{ratio}",
                 "a deletion replays": f"with probability {percent(min(1.0, found.paper.replay_bound))} at worst",

@@ -22,7 +22,7 @@ Predictions = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="A CSV file; by default standard output.")
 ]
 AsIs = Annotated[
-    bool, typer.Option("--as-is", help="Write ids and classes as they are, also if a spreadsheet would run them.")
+    bool, typer.Option("--as-is", help="Write ids and classes unchanged, even if a spreadsheet would run them.")
 ]
 
 
@@ -38,13 +38,15 @@ def predict(
 ) -> None:
     """Predict for the records of tables.
 
-    Writes CSV with the id (or the line) of each record, the prediction, and
-    for logistic regression the probability of each class. Nothing is kept.
+    Writes CSV with the id (or the line) of each record, the prediction, and for
+    logistic regression the probability of each class. The model does not
+    change.
 
-    Texts are in quotes. One that begins with =, +, -, @, a tab or CR gets an
-    apostrophe before it: a spreadsheet would run it as a formula. So does what
-    follows a semicolon, a bar, a tab or a line break in a text. Numbers stay as
-    they are. --as-is leaves the apostrophe out, for programs that read the file.
+    Texts are in quotes. A text that begins with =, +, -, @, a tab or CR gets an
+    apostrophe before it, because a spreadsheet would run it as a formula. So
+    does the part after a semicolon, a bar, a tab or a line break in a text.
+    Numbers are not changed. --as-is omits the apostrophes, for programs that
+    read the file.
     """
     with reporting(json) as report:
         if json and output is None:
@@ -59,7 +61,7 @@ def predict(
         if cells.quoted:
             report.note(
                 f"{counted(cells.quoted, 'text')} got an apostrophe, since a spreadsheet would run them as formulas; "
-                "--as-is leaves it out."
+                "--as-is omits it."
             )
         records = tables.counts.rows
         report.data |= {"predictions": None if output is None else str(output), "records": records}
@@ -115,7 +117,7 @@ def evaluate(
     """Score a model on tables that have the target.
 
     Accuracy for classes, R² and mean absolute error for numbers, the distance
-    to the centres for clusters. Use records that it was not fitted to.
+    to the centres for clusters. Use records that the model was not trained on.
     """
     with reporting(json) as report:
         from expunge.cli.scores import show_scores

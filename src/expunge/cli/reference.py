@@ -14,9 +14,9 @@ from expunge.cli.output import EXIT_CODES
 INTRODUCTION = """\
 # Commands
 
-Everything that `expunge` can do at the prompt; `expunge COMMAND --help` says the same. A tour: [cli.md](cli.md).
+All commands of `expunge`; `expunge COMMAND --help` prints the same. For a tour see [cli.md](cli.md).
 
-Every command takes `--json` and then prints one JSON object to standard output, errors too:
+With `--json` every command prints one JSON object to standard output, also for errors:
 `{"error": {"kind", "message", "exit_code"}}`. Without it, notes and errors go to standard error.
 """
 

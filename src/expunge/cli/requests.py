@@ -36,7 +36,7 @@ from expunge.cli.output import INTERRUPTED, PARTLY, Report, reporting
 from expunge.cli.train import report_counts
 
 ShowOutcome = Annotated[
-    bool, typer.Option("--outcome", help="Also say how it went. It depends on the record: do not keep it.")
+    bool, typer.Option("--outcome", help="Also print the outcome. It depends on the record: do not store it.")
 ]
 
 
@@ -50,7 +50,7 @@ def unlearn(
     encoding: Encoding = None,
     number: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="A record's number, if no column names records: 0 is the first that was read."),
+        typer.Option(metavar="N", help="A record's number, if there is no id column: 0 is the first that was read."),
     ] = None,
     ignore_missing: IgnoreMissing = False,
     dry_run: Annotated[
@@ -62,18 +62,18 @@ def unlearn(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Erase people or single records, exactly, and print the receipt.
+    """Delete people or single records, exactly, and print the receipt.
 
-    Afterwards the whole file is as if they had never been in it. All that are
-    named are erased in one request: all of them, or, if one is unknown, none.
-    The request is on disk before it is begun, so that a crash or Ctrl-C can
-    neither lose it nor do it twice.
+    Afterwards the model has exactly the distribution of one trained without
+    them, and its files hold nothing of them. All are deleted in one request; if
+    one is not found, nothing is deleted. The request is on disk before it is
+    begun, so a crash or Ctrl-C can neither lose it nor repeat it.
 
-    Several models may be given. Each gets a request and a receipt of its own.
-    All are opened and everybody is looked up before the first is changed.
+    You may give several models. Each gets its own request and receipt. All are
+    opened, and everybody is looked up, before the first is changed.
 
-    Do not choose whom to erase, or when, by looking at the model or at how
-    earlier requests went: the guarantee is for requests that do not.
+    Do not choose whom to delete, or when, by looking at the model or at how
+    earlier requests went: the guarantee does not cover such requests.
     """
     with reporting(json) as report, ExitStack() as stack:
         key = signing(sign_with, unsigned)
@@ -108,13 +108,14 @@ def insert(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Add records, as if they had been there from the start.
+    """Add records, as if they had been in the data from the start.
 
-    All of them are added in one request, or, if an id is taken, none. If a
-    receipt says that somebody among them was erased, a note tells the line.
+    All are added in one request; if an id is already in the model, none is
+    added. If a receipt shows that somebody among them was deleted before, a
+    note gives the line.
     """
     with reporting(json) as report:
-        from expunge.engine.requests import Insert
+        from expunge.base.intake import Insert
 
         key = signing(sign_with, unsigned)
         with opened(model, wait=wait, sign_with=key) as found:
@@ -139,21 +140,22 @@ def replace(
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Correct records: those of tables replace those with the same ids.
+    """Correct records: new ones replace those with the same ids.
 
-    Afterwards all is as if the corrected ones had always been there (GDPR
-    Art. 16). All are corrected in one request, or, if an id is unknown, none.
+    Afterwards the model has exactly the distribution of one trained on the
+    corrected records (GDPR Art. 16). All are corrected in one request; if an id
+    is not found, none is.
     """
     with reporting(json) as report:
-        from expunge.engine.requests import Replace
+        from expunge.base.intake import Replace
 
         key = signing(sign_with, unsigned)
         with opened(model, wait=wait, sign_with=key) as found:
             columns, block = _encoded(report, found, model, data, on_error, encoding)
             if block.ids is None:
                 raise BadRecords(
-                    "ids: the schema has no column that names records, so that none can be told from another; unlearn "
-                    "it by its number, and insert the corrected one."
+                    "ids: the schema has no id column, so the records to replace cannot be found. Delete the old "
+                    "record with `expunge unlearn --number`, and insert the corrected one."
                 )
             if not ignore_missing:
                 _check_there(found, block, len(data) > 1)
@@ -167,15 +169,15 @@ def replace(
 def replan(
     model: Store,
     expected_records: Annotated[
-        Any, typer.Option(parser=whole, metavar="N", help="How many records there will be; by default, as now.")
+        Any, typer.Option(parser=whole, metavar="N", help="How many records there will be; by default as many as now.")
     ] = None,
     wait: Wait = 10.0,
     json: Json = False,
 ) -> None:
-    """Refit, with a plan for as many records as there are now.
+    """Refit, with a plan for the current number of records.
 
-    Do it when a note says that the plan has been outgrown, and for no other
-    reason: to refit because a model turned out badly is a bias.
+    Do it only when a note says that the number of records has outgrown the
+    plan. Refitting because a model turned out badly is a bias.
     """
     with reporting(json) as report:
         with opened(model, wait=wait) as found:
@@ -189,7 +191,7 @@ def replan(
 
 
 def _check_there(model: Any, block: Any, several: bool) -> None:
-    """Raise if a record that is corrected is not in the model, and say where it stands."""
+    """Raise if a record to correct is not in the model, and say where it is in the table."""
     with model._owner.lock:
         there = model._records.has(block.ids)
     missing = [place for place, found in enumerate(there) if not found]
@@ -197,8 +199,8 @@ def _check_there(model: Any, block: Any, several: bool) -> None:
         places = [f"record {place + 1}" if several else f"line {block.lines[place]}" for place in missing]
         shown = ", ".join(places[:SHOWN]) + f" and {len(places) - SHOWN:,} more" * (len(places) > SHOWN)
         raise UnknownId(
-            f"{shown}: no such record is in the model. `expunge insert` adds new ones; --ignore-missing skips "
-            "them. Nothing was replaced."
+            f"{shown}: id not found in the model. `expunge insert` adds new records; --ignore-missing skips them. "
+            "Nothing was replaced."
         )
 
 
@@ -210,8 +212,8 @@ def _check_owners(model: Any, block: Any) -> None:
     for one, subject in zip(block.ids, block.subjects, strict=True):
         if one.item() in there and one not in model._records.ids_of([subject], "ignore"):
             raise BadRecords(
-                f"column {model.schema_.subject.name!r}: record {one.item()!r} is another subject's; unlearn it, and "
-                "insert it again."
+                f"column {model.schema_.subject.name!r}: record {one.item()!r} belongs to another subject; delete it, "
+                "and insert it again."
             )
 
 
@@ -235,7 +237,7 @@ def _encoded(
 
 
 def _erased_before(report: Report, model: Any, block: Any, several: bool) -> list[int]:
-    """Return the lines (of several tables, the numbers) of records that are of somebody who was erased."""
+    """Return the lines (for several tables, the numbers) of records of somebody who was deleted before."""
     import numpy as np
 
     names = {role: getattr(block, role) for role in ("ids", "subjects") if getattr(block, role) is not None}
@@ -248,13 +250,14 @@ def _erased_before(report: Report, model: Any, block: Any, several: bool) -> lis
 
 
 def _note_erased(report: Report, places: list[int], several: bool) -> None:
-    """Say which of the records that have come are of somebody who was erased."""
+    """Say which of the inserted records are of somebody who was deleted before."""
     if places:
         shown = ", ".join(map(str, places[:SHOWN])) + (f" and {len(places) - SHOWN:,} more" * (len(places) > SHOWN))
-        where = "these are, of the records read, number" if several else "see line" + "s" * (len(places) > 1)
+        where = "counting the records read, number" if several else "see line" + "s" * (len(places) > 1)
         report.note(
-            f"{counted(len(places), 'record')} {are(len(places))} of somebody who was erased, as receipts say: {where} "
-            f"{shown}. They are in the model now. If nobody has agreed to that, unlearn them again."
+            f"{counted(len(places), 'record')} {are(len(places))} of somebody who was deleted before, according to the "
+            f"receipts: {where} {shown}. They are in the model now. If this is not intended, delete them again with "
+            "`expunge unlearn`."
         )
 
 
@@ -265,12 +268,12 @@ def _stop(report: Report) -> NoReturn:
 
 
 def _erased(report: Report, target: Target, prepared: Any, show_outcome: bool, sign_with: Any) -> bool:
-    """Serve a request to erase; an error names nobody, since whoever stands in a file may be a whole row of it."""
+    """Serve a request to delete; an error names nobody, since a line of a file may be a whole record."""
     try:
         return _served(report, target.model, target.path, prepared, show_outcome, sign_with)
     except UnknownId:
         raise UnknownId(
-            f"{target.path}: another process has erased some of those named meanwhile; --dry-run shows whom. Nothing "
+            f"{target.path}: another process has deleted some of these in the meantime; --dry-run shows which. Nothing "
             "was deleted here."
         ) from None
 
@@ -322,7 +325,7 @@ def _standing(states: list[dict[str, Any]]) -> str:
 def _served(report: Report, model: Any, path: Path, prepared: Any, show_outcome: bool, sign_with: Any) -> bool:
     """Serve a request and print its receipt; once begun, it is finished even after Ctrl-C, of which False tells."""
     outcome = None
-    nothing_begun, report.interrupted = report.interrupted, "interrupted; `expunge verify` tells whether it was begun."
+    nothing_begun, report.interrupted = report.interrupted, "interrupted; `expunge verify` says whether it was begun."
     try:
         try:
             outcome = model.serve_request(prepared)
@@ -330,7 +333,7 @@ def _served(report: Report, model: Any, path: Path, prepared: Any, show_outcome:
             outcome = error.outcome
             report.note(str(error))
         _acknowledge(report, model, prepared, model._store.asked(prepared))
-        report.interrupted = "interrupted; but the request is done: `expunge receipts` lists its receipt."
+        report.interrupted = "interrupted, but the request is done: `expunge receipts` lists its receipt."
     except KeyboardInterrupt:
         if not model.has_begun(prepared):
             report.interrupted = nothing_begun
@@ -350,7 +353,7 @@ def _served(report: Report, model: Any, path: Path, prepared: Any, show_outcome:
     except Exception as error:
         if not getattr(error, "refused", False) and model.has_begun(prepared):
             report.note(
-                "the request had begun: the next command that may write, such as `expunge verify`, finishes it: do not "
+                "the request had begun. The next command that may write, such as `expunge verify`, finishes it. Do not "
                 "repeat it."
             )
             if isinstance(error, BusyStore):  # to try again would be wrong
@@ -371,12 +374,12 @@ def _acknowledge(report: Report, model: Any, request: Any, asked: tuple[str, int
         return
     if kind != "insert" and not receipt.removed:
         report.say(f"Nothing was {kind}d: none of those given is in the model.", "bold")
-        show_receipts(report, "The receipt says only that the request was served", report.data["receipts"])
+        show_receipts(report, "The receipt only says that the request was served", report.data["receipts"])
     else:
         show_receipts(report, "Done, and on disk", report.data["receipts"])
         absent = 0 if request.ids is None or kind == "insert" else len(set(request.ids.tolist())) - receipt.removed
         if absent:
-            report.note(f"{absent:,} of those named {were(absent)} not found, and {were(absent)} skipped.")
+            report.note(f"{absent:,} of those given {were(absent)} not found, and {were(absent)} skipped.")
     report.say(f"{counted(records, 'record')} {are(records)} in the model now.")
 
 
@@ -396,7 +399,7 @@ def show_receipts(report: Report, title: str, receipts: list[dict[str, Any]]) ->
 def _show_outcome(report: Report, outcome: Any) -> None:
     said = "kept the model as it was" if outcome.kept else f"replayed the training from step {outcome.replayed_from}"
     report.note(
-        f"outcome, for you only (it depends on the record, so do not keep it): the request {said}, in "
+        f"outcome, for you only (it depends on the record, so do not store it): the request {said}, in "
         f"{duration(outcome.seconds)}."
     )
     report.data["outcome"] = {"kept": outcome.kept, "seconds": outcome.seconds, "evaluations": outcome.evaluations}

@@ -36,19 +36,19 @@ SYNCS = 5
 SAMPLE = 200
 """For how many records the chance of a replay is looked up."""
 UNCONFIRMED = (
-    "this schema was drafted from the data and nobody has confirmed it. What it says of the records (a largest value, "
-    "a rare category) stays when they are erased. Read it, correct it to what is publicly known, and set "
+    "this schema was drafted from the data and nobody has confirmed it. What it reveals about the records (a largest "
+    "value, a rare category) stays when they are deleted. Read it, correct it to what is publicly known, and set "
     "confirmed = true."
 )
 
 # --- options of both commands ---
 
-Draft = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")]
-TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")]
-IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What names a record.")]
-SubjectColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="What names the person whose record it is.")]
+Draft = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the schema.")]
+TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")]
+IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column with the ids of records.")]
+SubjectColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that names the person.")]
 Ignored = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
+    list[str] | None, typer.Option(metavar="COLUMN", help="A column to ignore; may be given several times.")
 ]
 EncodingToGuess = Annotated[
     str | None,
@@ -65,7 +65,7 @@ Rho = Annotated[
     typer.Option(
         parser=rho_or_auto,
         metavar="P|auto",
-        help="How likely a deletion may replay the training, at worst; less means more noise.",
+        help="The largest probability that a deletion replays training; less means more noise.",
     ),
 ]
 HeldOut = Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")]
@@ -90,14 +90,14 @@ def schema(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Draft a schema: what each column is, with its range or values.
+    """Draft a schema: what each column is, and its range or values.
 
-    The draft is read off the data, so READ IT: whatever it says must be public
-    knowledge, such as that an age lies between 0 and 120. What was taken from
-    the records (their largest value, a rare category) would stay in the model
-    when they are erased. When all of it is right, set confirmed = true.
+    The draft is derived from the data, so READ IT: everything in it must be
+    public knowledge, for example that an age is between 0 and 120. What comes
+    from the records (a largest value, a rare category) would stay in the model
+    when they are deleted. When everything is right, set confirmed = true.
 
-    Encoding by a schema keeps nothing, so it leaks nothing.
+    Encoding by a schema learns nothing from the records, so it leaks nothing.
     """
     with reporting(json) as report:
         from expunge.tables.schema import draft, schema_toml
@@ -116,8 +116,8 @@ def schema(
         for remark in drafted.remarks:
             report.note(f"{remark}.")
         report.note(
-            "this draft was read off the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when records "
-            f"are erased. Read {output}, correct ranges and values, and set confirmed = true."
+            "this draft was derived from the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when "
+            f"records are deleted. Read {output}, correct ranges and values, and set confirmed = true."
         )
         wants = "" if drafted.schema.target else " --model kmeans"
         wants += " --records-per-subject N" if drafted.schema.subject else ""
@@ -170,12 +170,11 @@ def fit(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Fit a model to tables; people can be erased from its file.
+    """Fit a model to tables; people can be deleted from it later.
 
-    Records are read once, a block at a time, so they need not fit into memory.
-    The file has the model, its records and all that is needed to erase some of
-    them exactly; treat it as you treat the data. The schema is kept in it.
-    """  # fmt: skip
+    Records are read once, block by block, so they need not fit into memory. The
+    file holds the model, its records, the schema and everything that exact
+    deletion needs. Protect it as you protect the data. """  # fmt: skip
     with reporting(json) as report:
         from expunge.cli.models import new_model
         from expunge.cli.scores import show_scores
@@ -242,7 +241,7 @@ def _whole_or_not(report: Report, output: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if output.exists():
-            report.interrupted = f"interrupted; but {output} is whole: only the summary is lacking."
+            report.interrupted = f"interrupted, but {output} is complete: only the summary is missing."
         raise
 
 
@@ -254,8 +253,8 @@ def _note_choices(report: Report, declared: Any, chosen: Kind | None, tables: An
         report.note("the schema has no target, so this fits k-means; say so with --model kmeans, or declare a target.")
     if declared.id is None:
         report.note(
-            "no column names the records, so they are numbered 0, 1, 2, … as they come (skipped ones are not counted). "
-            "`expunge unlearn --number 0` erases the first."
+            "there is no id column, so records are numbered 0, 1, 2, … as they come (skipped ones are not counted). "
+            "`expunge unlearn --number 0` deletes the first."
         )
     if len(tables.tables) > 1:
         report.note("reading " + ", ".join(str(table.path) for table in tables.tables) + ".")
@@ -263,7 +262,7 @@ def _note_choices(report: Report, declared: Any, chosen: Kind | None, tables: An
     strange = [name for name in tables.tables[0].names if name not in known]
     if strange:
         listed = ", ".join(strange[:8]) + (f" and {len(strange) - 8} more" if len(strange) > 8 else "")
-        report.note(f"columns that the schema does not mention are left out: {listed}.")
+        report.note(f"columns that are not in the schema are ignored: {listed}.")
 
 
 class Clock:

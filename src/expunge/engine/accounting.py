@@ -26,7 +26,7 @@ from expunge.base.errors import BadPlan
 from expunge.base.grid import FINENESS, LOST
 from expunge.base.types import Array, Ints
 from expunge.engine.contributions import Query
-from expunge.engine.couplings.coin import COUPLINGS, replay_probability
+from expunge.engine.couplings.common import COUPLINGS, replay_probability
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.schedules import Schedule
 
@@ -161,7 +161,7 @@ def noise_for(
 
     least = least_rho(schedule, mechanism, size=size, coupling=coupling, records=records)
     if rho < least:
-        raise BadPlan(f"rho={rho!r}: with {size} numbers a contribution, give at least {least:.1e}.")
+        raise BadPlan(f"rho={rho!r}: with {size} numbers per contribution, give at least {least:.1e}.")
     guess = math.log(sigma_for(rho, sensitivity(schedule, bound, records_per_subject)))
     low, high = guess, guess
     while excess(low) > 0.0:

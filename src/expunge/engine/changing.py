@@ -16,23 +16,23 @@ import numpy as np
 
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import dithered
+from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array
-from expunge.engine.contributions import Contributors, Records
+from expunge.engine.contributions import UNDER_WAY, Contributors, Records
 from expunge.engine.couplings.adaptive import adaptive
+from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.expected import expectation
 from expunge.engine.couplings.joint import joint
 from expunge.engine.couplings.noiseless import noiseless
 from expunge.engine.couplings.sequential import sequential
 from expunge.engine.couplings.tail import with_tail
-from expunge.engine.couplings.verdict import OldPass, Verdict
-from expunge.engine.edits import Edit
 from expunge.engine.forward import Staged, forward
 from expunge.engine.learner import Learner, Transcript
-from expunge.engine.learning import check_capacity, check_reach
+from expunge.engine.learning import check_reach
 from expunge.engine.mechanisms.noise import NoiseSource, NoNoise, SameNoise
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Delete, Insert, Replace, Request
+from expunge.engine.schedules import Edit
 
 
 @dataclass
@@ -47,6 +47,8 @@ class Change:
     """New sums of steps whose answers are kept."""
     staged: Staged | None
     """New rows from some step on."""
+    moved: bool
+    """Whether the path is another now: rows are new, or there are more of them, or fewer."""
     outcome: Outcome
 
     begun: bool = False
@@ -73,7 +75,7 @@ class Change:
         """Write everything; whatever was written before an interruption is written again."""
         transcript = self.transcript
         self._write_kept_sums()
-        for table in (transcript.sums, transcript.answers, transcript.iterates):
+        for table in (transcript.sums, transcript.answers, transcript.iterates) if self.moved else ():
             if table.shape[0] != self.steps:
                 table.resize(self.steps)
         if self.staged is not None:
@@ -124,14 +126,18 @@ def change(
     return decide_on(learner, records, transcript, edit, randomness, began=began, watch=watch)
 
 
-def propose(learner: Learner, records: Records, request: Request, rng: np.random.Generator | Randomness) -> Edit:
+def propose(learner: Learner, records: Records, request: Request, randomness: Randomness) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
-    edit = records.check_entering(learner.abilities, records.edit(learner.schedule, request, Randomness.of(rng)))
-    check_capacity(learner, records.count + edit.added - edit.removed)
-    check_capacity(learner, edit.added + edit.removed)  # what changes is a sum of its own
-    _refuse_staged(records)
     if learner.sigma > 0.0:
         _import_libraries()
+    edit = records.edit(learner.schedule, request, randomness)
+    if edit.entering:
+        edit = records.check_entering(learner.abilities, edit)
+    for number in (records.count + edit.added - edit.removed, edit.added + edit.removed):  # that is a sum of its own
+        if number > learner.most_records:
+            raise BadPlan(learner.why_too_many(number))
+    if records.staged is not None:
+        raise BadRecords(UNDER_WAY)
     return edit
 
 
@@ -147,7 +153,7 @@ def decide_on(
     records: Contributors,
     transcript: Transcript,
     edit: Edit,
-    rng: np.random.Generator | Randomness,
+    randomness: Randomness,
     *,
     began: float | None = None,
     watch: Callable[[int], None] | None = None,
@@ -161,10 +167,10 @@ def decide_on(
     """
     if pause and (learner.mechanism.prefix or (learner.coupling != "sequential" and learner.sigma > 0.0)):
         raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with 'sequential', and with Identity.")
-    _refuse_staged(records)
+    if records.staged is not None:
+        raise BadRecords(UNDER_WAY)
     try:
         records.stage(edit)
-        randomness = Randomness.of(rng)
         return _decide(learner, records, transcript, edit, randomness, began or time.perf_counter(), watch, pause)
     except BaseException:
         records.rollback()
@@ -184,23 +190,19 @@ def advance(
         raise BadPlan("mechanism: a pass can only be made step by step with Identity.")
     if made >= learner.schedule.steps(records.count):
         raise BadPlan(f"all {made} steps have been taken.")
-    _refuse_staged(records)
+    if records.staged is not None:
+        raise BadRecords(UNDER_WAY)
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
         scale = learner.sigma * learner.mechanism.scale_of(made)
         draws = Randomness.of(rng).noise
         noise = SameNoise(dithered(scale * draws.standard_normal(size), learner.grid.unit, draws))
-    sums, edit = learner.sums_of(records), Edit()
+    sums, edit = Sums(records, learner), Edit()
     staged = forward(learner, sums, transcript.path, made + 1, np.zeros(0), noise)
     check_reach(learner, staged)
     records.stage(edit)
     outcome = Outcome(0, 0, None, sums.evaluations, sums.above, time.perf_counter() - began, 0.0)
-    return Change(records, transcript, edit, made + 1, {}, staged, outcome)
-
-
-def _refuse_staged(records: Contributors) -> None:
-    if records.staged is not None:
-        raise BadRecords("records: another change is under way; commit it or roll it back first.")
+    return Change(records, transcript, edit, made + 1, {}, staged, True, outcome)
 
 
 def _old_pass(
@@ -208,16 +210,16 @@ def _old_pass(
 ) -> tuple[OldPass, int]:
     """Return what a reconciliation works on, and the number of steps after the edit."""
     schedule = learner.schedule
+    steps = transcript.sums.shape[0]
     after = schedule.steps(records.count + edit.added - edit.removed)
     places = edit.places()
-    horizon = min(after, transcript.steps)  # fewer, where a pass is still under way
+    horizon = min(after, steps)  # fewer, where a pass is still under way
     if schedule.ordered and horizon and (places < horizon).any():
         horizon -= 1  # coins leave the last common row out: it is always recomputed
     old = OldPass(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
-        transcript.sums, transcript.answers, transcript.iterates,
-        schedule.visits(places, horizon).tolist(), horizon, learner.grid, learner.largest(records.count),
-        randomness, learner.sums_of(records),
+        transcript.sums, transcript.answers, transcript.iterates, steps, schedule.visits(places, horizon).tolist(),
+        horizon, learner.grid, records.count * learner.largest_share, randomness, Sums(records, learner),
     )  # fmt: skip
     return old, after
 
@@ -264,9 +266,9 @@ def _decide(
     verdict = _reconcile(learner, old)
     only_adds = verdict.first is not None and old.only_adds(verdict.first)
     replayed_from = None if only_adds else verdict.first
-    running = with_tail(old, verdict, transcript.steps, after) if learner.schedule.ordered else None
+    running = with_tail(old, verdict, old.steps, after) if learner.schedule.ordered else None
     if pause:
-        after = transcript.steps if verdict.first is None else verdict.first + 1
+        after = old.steps if verdict.first is None else verdict.first + 1
     staged = None
     if verdict.first is not None and verdict.first < after:
         assert verdict.noise is not None
@@ -275,17 +277,14 @@ def _decide(
             running = old.since(-1, verdict.first, verdict.sums)[1] if learner.mechanism.prefix else np.zeros(0)
         staged = forward(learner, old.edited, path, after, running, verdict.noise, watch, verdict.known)
         check_reach(learner, staged)
+    chances, joined = verdict.probabilities, learner.coupling == "joint" and learner.mechanism.prefix
+    chance = min(1.0, sum(chances)) if joined else 1.0 - math.prod([1.0 - one for one in chances])
     outcome = Outcome(
         edit.removed, edit.added, replayed_from, old.edited.evaluations, old.edited.above,
-        time.perf_counter() - began, _probability(learner, verdict.probabilities),
+        time.perf_counter() - began, chance,
     )  # fmt: skip
-    return Change(records, transcript, edit, after, verdict.sums, staged, outcome)
-
-
-def _probability(learner: Learner, each: list[float]) -> float:
-    if learner.coupling == "joint" and learner.mechanism.prefix:
-        return min(1.0, sum(each))
-    return 1.0 - math.prod(1.0 - p for p in each)
+    moved = staged is not None or after != old.steps
+    return Change(records, transcript, edit, after, verdict.sums, staged, moved, outcome)
 
 
 def unlearn(

@@ -15,14 +15,13 @@ import numpy as np
 
 from expunge.base.columns import stack
 from expunge.base.errors import BadPlan
-from expunge.base.intake import as_columns
+from expunge.base.intake import Request, as_columns
 from expunge.base.types import AnyArray, Array, Column
 from expunge.engine.bits import compare_bits
 from expunge.engine.changing import change
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Request
 from expunge.engine.schedules import joins
 
 Serve = Callable[[Learner, MemoryRecords, Transcript, Request, np.random.Generator], tuple[MemoryRecords, Transcript]]

@@ -1,21 +1,17 @@
-"""What the engine asks of queries, rules and records, by protocol; evaluating contributions."""
+"""What the engine asks of queries, rules and records, by protocol, and what these hand each other."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from expunge.base.errors import BadContribution
-from expunge.base.grid import on_grid
+from expunge.base.intake import Request
 from expunge.base.types import AnyArray, Array, Batch, Ints
-from expunge.engine.edits import Edit
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Request
-from expunge.engine.schedules import Assignment, Schedule
+from expunge.engine.schedules import Assignment, Edit, Schedule
 from expunge.engine.transcript import Path
 
 
@@ -95,85 +91,14 @@ AT_ONCE = 2**20
 """How many numbers contributions may take up at a time, where they are exact in any order."""
 
 
-def evaluate(query: Query, step: int, path: Path, batch: Batch, participation: Participation) -> Total:
-    """Sum what the records of a batch contribute; on a grid of their own the sum is exact in any order.
-
-    (There are two zeros. A sum that is kept has the positive one: ``0.0 + sum``.)
-    """
-    number: int = batch[0].shape[0]
-    if number == 0:
-        return Total(np.zeros(query.size), 0, 0)
-    fast, exact_to = participation.abilities.total, participation.abilities.exact_to
-    if fast is not None and (exact_to is not None or (participation.unit is None and not participation.clip)):
-        summed, above = fast(step, path, batch)
-    elif participation.unit is None:
-        summed, above = _added_up(query, query.contributions(step, path, batch), batch, step, participation)
-    else:
-        summed, above = _added_up_exactly(query, step, path, batch, participation, number)
-    if summed.shape != (query.size,):
-        raise BadContribution(
-            f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
-            "Return that many numbers at every step."
-        )
-    if not math.isfinite(summed.dot(summed)) and not np.isfinite(summed).all():
-        raise BadContribution(
-            f"step {step}: the contributions of {number} records sum to NaN or infinity. "
-            "Check the records for NaN and the query for overflow."
-        )
-    return Total(summed, number, above)
-
-
-def _added_up(
-    query: Query, contributions: Array, batch: Batch, step: int, participation: Participation
-) -> tuple[Array, int]:
-    """Return the sum of contributions, and how many of them are above the bound."""
-    each, number = np.asarray(contributions, dtype=float), batch[0].shape[0]
-    if each.shape != (number, query.size):
-        raise BadContribution(
-            f"step {step}: the query gave contributions of shape {each.shape} for {number} records; it "
-            f"declares size={query.size}. Return one row of that many numbers for each record."
-        )
-    lengths, limits = np.sqrt(np.einsum("ij,ij->i", each, each)), _limits(query, batch, participation)
-    long = lengths > limits * (1 + 1e-12)
-    above = int(np.count_nonzero(long))
-    if participation.clip and above:
-        shorter = each * np.where(long, limits / np.where(long, lengths, 1.0), 1.0)[:, None]
-        each = shorter if participation.unit is None else on_grid(shorter, participation.unit)
-    return np.add.reduce(each, axis=0), above
-
-
-def _limits(query: Query, batch: Batch, participation: Participation) -> Array | float:
-    """Return how long contributions may be: the bound, or what the query says of each record where that counts."""
-    norms = participation.abilities.norms
-    return query.bound if norms is None or not participation.clip else np.minimum(query.bound, norms(batch))
-
-
-def _added_up_exactly(
-    query: Query, step: int, path: Path, batch: Batch, participation: Participation, number: int
-) -> tuple[Array, int]:  # fmt: skip
-    """Do the same on a grid, where order does not matter, a part of the records at a time."""
-    summed, above, unit = np.zeros(query.size), 0, participation.unit
-    assert unit is not None
-    rows = max(1, AT_ONCE // query.size)
-    for first in range(0, number, rows):
-        part = batch if rows >= number else tuple([column[first : first + rows] for column in batch])
-        each = on_grid(np.asarray(query.contributions(step, path, part), dtype=float), unit)
-        largest = float(np.abs(each).max(initial=0.0))
-        if not largest * number < unit * 2.0**53:  # also if it is NaN
-            raise BadContribution(
-                f"step {step}: {number} contributions of up to {largest:g} cannot be summed exactly on a grid of "
-                f"{unit:g}. Check for NaN, declare a larger bound, or use fewer bits."
-            )
-        more, higher = _added_up(query, each, part, step, participation)
-        summed, above = summed + more, above + higher
-    return summed, above
-
-
 class Located(NamedTuple):
     """Where records lie."""
 
     places: Ints
     slots: Ints
+
+
+UNDER_WAY = "records: another change is under way; commit it or roll it back first."
 
 
 class Contributors(Protocol):

@@ -9,9 +9,9 @@ import numpy as np
 
 from expunge.base.errors import BadIterate
 from expunge.base.types import Array
+from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.noise import NoiseSource, NoNoise
-from expunge.engine.sums import Sums
 from expunge.engine.transcript import Path
 
 

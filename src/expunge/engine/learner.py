@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,16 +11,15 @@ from functools import cached_property
 import numpy as np
 
 from expunge.base.errors import BadPlan
-from expunge.base.grid import CAPACITY, NoiseGrid, grid_unit
+from expunge.base.grid import CAPACITY, grid_unit
 from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, rounding_error
 from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
-from expunge.engine.couplings.coin import COUPLINGS
+from expunge.engine.couplings.common import COUPLINGS, NoiseGrid
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
 from expunge.engine.schedules import Schedule
 from expunge.engine.selectors import SELECTORS, select
-from expunge.engine.sums import Sums
 from expunge.engine.transcript import Path, Rows
 
 
@@ -81,17 +81,36 @@ class Learner:
         """Where sums and noise meet."""
         return NoiseGrid.of(self.sigma * self.mechanism.smallest_scale, self.participation.unit is not None)
 
-    def sums_of(self, records: Contributors) -> Sums:
-        """Return what steps sum to over these records."""
-        return Sums(records, self.query, self.schedule, self.participation, self.grid)
-
-    def holds_noise(self, steps: int) -> bool:
-        """Say whether the grid holds the noise of so many steps; 16 times its standard deviation does not come."""
-        return self._holds_all_noise or 16.0 * self.sigma * self.mechanism.widest(steps) < self.capacity
-
     @cached_property
-    def _holds_all_noise(self) -> bool:
-        return 16.0 * self.sigma * self.mechanism.widest(FOREVER) < self.capacity
+    def most_records(self) -> int:
+        """How many records it can have, and how many may change at once; `why_too_many` says why not more."""
+        return bisect_left(range(FOREVER), True, key=lambda count: self.why_too_many(count) is not None) - 1
+
+    def why_too_many(self, count: int) -> str | None:
+        """Say why there cannot be so many records, if there cannot: fewer are never too many where these are not."""
+        unit, exact_to = self.participation.unit, self.abilities.exact_to
+        if unit is not None and exact_to is not None:
+            if count > exact_to:
+                return (
+                    f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
+                    "replan(), or expected_records at its first fit; your own query: fewer bits per number), or, "
+                    "for a replacement, make several requests."
+                )
+        elif unit is not None and count * self.query.bound >= unit * 2.0**53:
+            return (
+                f"{count} records with bound {self.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
+                "Use Everyone with fewer bits."
+            )
+        if self.sigma > 0.0 and count * self.largest_share >= self.capacity:
+            return (
+                f"{count} records with bound {self.query.bound:g}: their sums are too large compared with noise of "
+                f"{self.sigma:g} to be added without error. Use a smaller rho, or rho=1, which means no noise."
+            )
+        steps = self.schedule.steps(count)
+        if self.sigma > 0.0 and 16.0 * self.sigma * self.mechanism.widest(steps) >= self.capacity:
+            # 16 times its standard deviation noise does not come
+            return f"mechanism: the noise of {steps} steps is too uneven for one grid; give scales that differ less."
+        return None
 
     @property
     def capacity(self) -> float:
@@ -102,12 +121,8 @@ class Learner:
         """Return by how much, at most, arithmetic changes the law of what is stored at a request (total variation)."""
         return rounding_error(self.schedule.steps(count), self.query.size) if self.sigma > 0.0 else 0.0
 
-    def largest(self, count: int) -> float:
-        """Return how large the sums of so many records that answers are made of can be, within the bound."""
-        return count * self._largest_share
-
     @cached_property
-    def _largest_share(self) -> float:
+    def largest_share(self) -> float:
         """How much of a sum that answers are made of one record can be: it counts in all steps that visit its place."""
         visits = self.schedule.visits(np.zeros(1, dtype=np.int64), self.schedule.steps(1))
         return self.query.bound * (len(visits) if self.mechanism.prefix else 1)

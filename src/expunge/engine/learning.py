@@ -10,12 +10,12 @@ import numpy as np
 from expunge.base.errors import BadContribution, BadPlan, ClippedWarning, warn_caller
 from expunge.base.types import Array
 from expunge.engine.contributions import Records
+from expunge.engine.couplings.common import Sums
 from expunge.engine.forward import Staged, forward
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.mechanisms.noise import GivenNoise, NoiseSource, NoNoise, draw_noise
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.sums import Sums
 from expunge.engine.transcript import ArrayRows, Path, Rows
 
 
@@ -30,7 +30,7 @@ def learn_with_outcome(
 ) -> tuple[Transcript, Outcome]:
     """Learn, and also say how many evaluations it took; see `learn`."""
     began, randomness = time.perf_counter(), Randomness.of(rng)
-    sums = learner.sums_of(records)
+    sums = Sums(records, learner)
     if arranged:
         transcript = _take_all_steps(learner, records, sums, randomness, rows, watch)
     else:
@@ -51,7 +51,8 @@ def _take_all_steps(
     learner: Learner, records: Records, sums: Sums, randomness: Randomness, rows: Callable[[Array], Rows],
     watch: Callable[[int], None] | None,
 ) -> Transcript:  # fmt: skip
-    check_capacity(learner, records.count)
+    if records.count > learner.most_records:
+        raise BadPlan(learner.why_too_many(records.count))
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
     noise: NoiseSource = NoNoise()
@@ -83,33 +84,6 @@ def learn(
     return learn_with_outcome(learner, records, rng, arranged=arranged, rows=rows, watch=watch)[0]
 
 
-def check_capacity(learner: Learner, count: int) -> None:
-    """Refuse more records than sums on a grid can hold exactly, before any coin."""
-    unit, exact_to = learner.participation.unit, learner.abilities.exact_to
-    if unit is not None and exact_to is not None:
-        if count > exact_to:
-            raise BadPlan(
-                f"{count} records at once: this learner can sum {exact_to} exactly. Plan for more (an estimator: "
-                "replan(), or expected_records at its first fit; a query of your own: fewer bits a number), or, for a "
-                "replacement, make several requests."
-            )
-    elif unit is not None and count * learner.query.bound >= unit * 2.0**53:
-        raise BadPlan(
-            f"{count} records with bound {learner.query.bound:g} cannot be summed exactly on a grid of {unit:g}. "
-            "Use Everyone with fewer bits."
-        )
-    if learner.sigma > 0.0 and learner.largest(count) >= learner.capacity:
-        raise BadPlan(
-            f"{count} records with bound {learner.query.bound:g}: their sums are too large beside noise of "
-            f"{learner.sigma:g} to be added without error. Take a smaller rho, or rho=1, which means no noise."
-        )
-    steps = learner.schedule.steps(count)
-    if learner.sigma > 0.0 and not learner.holds_noise(steps):
-        raise BadPlan(
-            f"mechanism: the noise of {steps} steps is too uneven for one grid; give scales that differ less."
-        )
-
-
 def check_reach(learner: Learner, staged: Staged) -> None:
     """Refuse sums that the grid cannot hold: contributions were far above their bound."""
     if learner.sigma == 0.0:
@@ -117,8 +91,8 @@ def check_reach(learner: Learner, staged: Staged) -> None:
     largest = max(float(np.abs(table).max(initial=0.0)) for table in (staged.sums, staged.answers))
     if largest >= 2.0 * learner.capacity:
         raise BadContribution(
-            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large beside the "
-            "noise. Declare a larger bound, and take the noise that goes with it."
+            f"contributions are so far above query.bound={learner.query.bound:g} that sums are too large compared with "
+            "the noise. Declare a larger bound, and use the noise that it needs."
         )
 
 
@@ -126,6 +100,6 @@ def _warn_above_bound(learner: Learner, sums: Sums) -> None:
     if learner.participation.clip and sums.above:
         warn_caller(
             f"{sums.above:,} contributions are above query.bound={learner.query.bound:g}. The adaptive coupling needs "
-            "the bound, so they count with that length. Declare a larger bound to let them count as they are.",
+            "the bound, so they are scaled down to it. Declare a larger bound to let them count fully.",
             ClippedWarning,
         )

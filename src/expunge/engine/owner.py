@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from expunge.base.errors import ExpungeError
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.changing import Change, chance_of_replay, decide_on, propose
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Request
 from expunge.engine.selectors import Running
 from expunge.engine.verifying import Verification, verify
 
@@ -140,7 +140,7 @@ class Owner:
         return self._finish(self._decided, publish)
 
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
-        moved = decided.staged is not None or decided.begun or decided.steps != self.transcript.steps
+        moved = decided.moved or decided.begun
         first = decided.steps if decided.staged is None else decided.staged.first
         if self._running is not None:
             self._running.cut(min(first, decided.steps) + 1)

@@ -25,9 +25,9 @@ import numpy as np
 from expunge.base.checking import check_positive
 from expunge.base.columns import is_sparse, rows_in
 from expunge.base.errors import BadPlan, BadRecords, ExpungeError, RequestFailed, StoreError
+from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import AnyArray
 from expunge.engine.outcome import Outcome
-from expunge.engine.requests import Delete, Insert, Replace, Request
 
 __all__ = ["Applied", "Delete", "Insert", "Model", "Replace", "Request", "RequestFailed", "apply"]
 
@@ -269,7 +269,9 @@ class _Run:
             error.done, error.waiting = done, waiting  # type: ignore[attr-defined]
         self.told.append(error)
         if error is not self.failure:
-            error.add_note(f"expunge: {done} requests of the stream are done, or will be when the model is next asked.")
+            error.add_note(
+                f"expunge: {done} requests of the stream are done, or will be at the next call to the model."
+            )
 
 
 # --- bulks --------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import numpy as np
 from expunge.base.columns import rows_in
 from expunge.base.types import Array
 from expunge.engine.contributions import AT_ONCE, Contributors
+from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner, Transcript
-from expunge.engine.sums import Sums
 from expunge.engine.transcript import Path
 
 MOST_PROBLEMS = 20
@@ -57,7 +57,7 @@ def verify(
         del tables["answers"]
     problems += [f"{name}: {damage}" for name, table in tables.items() if (damage := table.damage())]
     problems += records.audit()
-    intact, sums = not problems, learner.sums_of(records)
+    intact, sums = not problems, Sums(records, learner)
     for step in range(steps):
         if len(problems) >= MOST_PROBLEMS:
             problems.append("… and perhaps more")
@@ -66,7 +66,7 @@ def verify(
     noise, p_value = _noise(learner, transcript)
     if learner.sigma == 0.0 and not _agree(noise, np.zeros_like(noise), tolerance):
         row = int(np.argwhere(noise)[0][0])
-        problems.append(f"answers: row {row} is not the sum of the steps, though there is no noise")
+        problems.append(f"answers: row {row} is not the sum of the steps, although there is no noise")
     problems += _off_grid(learner, transcript)
     return Verification(tuple(problems), p_value, steps, records.count)
 
@@ -84,7 +84,7 @@ def _check_step(
         problems.append(f"sums: row {step} is not what the records at place {place} contribute; {why}")
     iterate = learner.rule.step(step, path, transcript.answers[step])
     if not _agree(transcript.iterates[step], iterate, tolerance):
-        problems.append(f"iterates: row {step} is not what the rule makes of row {step} of answers")
+        problems.append(f"iterates: row {step} is not what the rule computes from row {step} of answers")
     return problems
 
 
@@ -106,7 +106,7 @@ def _explain(learner: Learner, records: Contributors, place: int, step: int, pat
         closest = int(np.argmin(distance))
         if distance[closest] <= limit:
             return f"record {records.ids_at(place)[first + closest].item()!r} was added from outside"
-    return "a record was taken out or altered there"
+    return "a record was removed or altered there"
 
 
 def _off_grid(learner: Learner, transcript: Transcript) -> list[str]:

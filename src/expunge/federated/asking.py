@@ -71,7 +71,7 @@ def call_roll(
         roll.call(grid, min(late, time.monotonic() + ROLL_CALL), anew=False)
     for name in sorted(roll.twice if wanted is None else wanted & set(roll.twice)):
         one, other, *_ = roll.twice[name]
-        raise DuplicateId(f"client {name!r}: nodes {one} and {other} both say that they are; stop one.")
+        raise DuplicateId(f"client {name!r}: nodes {one} and {other} both have this name; stop one.")
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ class Inquiry:
         if answers:
             received.append(self.federation.receive(answers))
             if unfit := len(received[-1].unfit):
-                log(WARNING, "%d answers with NaN or infinity count for nothing in their round", unfit)
+                log(WARNING, "%d answers with NaN or infinity do not count in their round", unfit)
         return wrong
 
     def gather(self, timeout: float, received: list[Received], lacking: Lacking, finish: Callable[[], T]) -> T:
         """Ask for what is lacking until nothing is, and then finish; ``received`` gets what became of the answers.
 
-        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked anew; replies
+        Who fails is asked again after a while. Where the pass is cut off meanwhile, everything is asked again; replies
         that are of no use any more are fetched all the same, or Flower would keep them.
         """
         asking = _Asking(object(), self.mail, timeout)
@@ -203,7 +203,7 @@ class _Asking:
 def refuse(wrong: Iterable[str]) -> None:
     """Raise if something is wrong with what clients answered."""
     for first in wrong:
-        raise BadRecords(f"{first} What others answered is kept; repair the client and start again.")
+        raise BadRecords(f"{first} Answers of other clients are kept; fix the client and start again.")
 
 
 def _key(task: Task) -> tuple[int, int]:
@@ -217,7 +217,8 @@ def _who_waits(tasks: list[Task], raising: set[str]) -> str:
     ]
     return (
         f"{len(names)} clients have not answered: {', '.join(shown)}. Nothing is lost: start (or join) again when they "
-        "are back, and only they are asked. One that will not come back must leave (forget), whatever it is that waits."
+        "are back, and only they are asked. One that will not come back must leave (forget), whether or not a replay "
+        "waits for it."
     )
 
 
@@ -231,8 +232,8 @@ def note_absent(federation: Federation, missing: set[str], *, leave: bool) -> No
         log(WARNING, "%d members are not connected", len(absent))
         if leave and len(absent) == len(members):
             raise Unfinished(
-                "absent='leave': no member at all is connected, so that all would leave. See to the network; if "
-                "they are gone indeed, forget() them."
+                "absent='leave': no member is connected, so all would leave. Check the network; if they are really "
+                "gone, forget() them."
             )
         if leave:
             federation.forget(absent)

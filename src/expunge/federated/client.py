@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 ACTION = "expunge"
 """The server asks by a message of type ``query.expunge``."""
 RECORD, NAME = "expunge", "client"
-"""Where the name stands in the answer."""
+"""The key of the name in the answer."""
 
 
 def name_from_node(context: Context) -> str:
@@ -29,7 +29,7 @@ def name_from_node(context: Context) -> str:
 def identified(app: ClientApp, name: Callable[[Context], str] = name_from_node) -> ClientApp:
     """Let a ClientApp answer when the server asks who it is, and return it.
 
-    The name must stay the same for good: a client is forgotten by it. Node ids will not do, for they change.
+    The name must never change: a client is deleted by its name. Node ids are not enough, since they change.
     """
 
     @app.query(ACTION)

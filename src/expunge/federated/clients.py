@@ -10,8 +10,7 @@ import numpy as np
 from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Batch, Mask
 from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
-from expunge.engine.edits import Edit
-from expunge.engine.schedules import joins, joins_each
+from expunge.engine.schedules import Edit, joins, joins_each
 from expunge.engine.transcript import Path, Rows
 from expunge.solvers.averaging import ClientUpdate, Numbers
 
@@ -224,7 +223,7 @@ class Clients:
         self.staged, self.cut_from = edit, None
 
     def commit(self) -> None:
-        """Make the staged edit final; all that is held of those who leave is erased."""
+        """Make the staged edit final; all that is held of those who leave is deleted."""
         assert self.staged is not None
         leaving, entering = self._edited(self.staged)
         if self.cut_from is not None:

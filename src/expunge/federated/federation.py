@@ -1,9 +1,9 @@
-"""Federated averaging from which clients leave exactly, whoever carries the messages.
+"""Federated averaging from which clients leave exactly, with any transport for the messages.
 
 A federation is a pass through rounds. For each it says who must be asked for what (`Federation.tasks`), takes the
-answers (`Federation.receive`), and makes the round when all are there (`Federation.advance`). A client leaves at any
-time: coins are tossed for the rounds made so far, and the first that says so cuts the pass off there, to be gone on
-with without it. Nobody is asked anything for that. Why this has the law of training without the client, also in the
+answers (`Federation.receive`), and makes the round when all are there (`Federation.advance`). A client can leave at any
+time: coins are tossed for the rounds made so far, and the first that says no cuts the pass off there; it continues
+without the client. No client is contacted for that. Why this has the law of training without the client, also in the
 middle of a pass: docs/guarantee.md#passes-under-way.
 """
 
@@ -43,7 +43,7 @@ class Task(NamedTuple):
     step: int
     model: Array
     path: object
-    """Which path the model lies on; an answer that comes when it has been cut off is not taken."""
+    """The path of the model; an answer that comes after it was cut off is ignored."""
     slot: int
     """Which of its stays the client is asked for: one that has left and come back is another."""
 
@@ -70,10 +70,10 @@ class Pending(NamedTuple):
 
 
 class Federation:
-    """The server's side of a federation, in memory; `expunge.federated.open` gives one that lives in a file.
+    """The server's side of a federation, in memory; `expunge.federated.open` opens one in a file.
 
-    ``rng`` is the only source of randomness; without it, all comes from the system. A federation may be shared
-    between threads.
+    ``rng`` is the only source of randomness; without it, all randomness comes from the operating system. A federation
+    may be shared between threads.
 
     >>> from expunge.solvers.plans.federated import ArrayType, plan_federation
     >>> plan = plan_federation([ArrayType("w", (2,), "<f8")], clients=3, rounds=2, clip=1.0, rho=0.5)
@@ -197,8 +197,8 @@ class Federation:
             if np.shape(update) != (self.plan.parameters,) or np.asarray(update).dtype.kind not in "fiu":
                 raise BadRecords(
                     f"client {task.client!r} answered {np.asarray(update).dtype} of shape {np.shape(update)} in round "
-                    f"{task.step}, the model has {self.plan.parameters} real numbers. Of all answers none was taken; "
-                    "repair the client and ask again."
+                    f"{task.step}, the model has {self.plan.parameters} real numbers. No answer was accepted; fix the "
+                    "client and ask again."
                 )
         with self._exclusive():
             wanted: dict[int, list[tuple[Client, Array]]] = {}
@@ -264,7 +264,7 @@ class Federation:
             wanted = as_names(names)
             for name in wanted:
                 if name in self.clients.members:
-                    raise DuplicateId(f"client {name!r} takes part already; it must leave before it can join again.")
+                    raise DuplicateId(f"client {name!r} is a member already; it must leave before it can join again.")
             self._refuse_while_joining(wanted)
             new = [name for name in wanted if name not in self.clients.candidates]
             if new and self.clients.candidates:
@@ -288,8 +288,8 @@ class Federation:
         """Raise if others than these are joining."""
         if others := sorted(set(self.clients.candidates) - set(names)):
             raise Unfinished(
-                f"client {others[0]!r} is joining, and requests are served one after the other. Ask it and admit it "
-                "first (with Flower: join or start again), or withdraw it (forget)."
+                f"client {others[0]!r} is joining, and requests are served one by one. Ask it and admit it first (with "
+                "Flower: join or start again), or withdraw it (forget)."
             )
 
     def admit(self, names: str | Iterable[str]) -> Outcome:
@@ -327,18 +327,18 @@ class Federation:
             return self.admit(wanted)
 
     def forget(self, names: str | Iterable[str]) -> Outcome:
-        """Let clients leave: the rest has the law of training without them, and all that is held of them is erased.
+        """Let clients leave: the rest has the law of training without them, and all that is held of them is deleted.
 
-        Nobody is asked anything. Either everything stays as it is, or the pass is cut off after a round and must be
-        gone on with: then `finished` is False. How it went depends on who left: tell nobody.
+        No client is contacted. Either nothing else changes, or the pass is cut off after a round and must be continued:
+        then `finished` is False. The outcome depends on who left: keep it secret.
         """
         with self._exclusive():
             leaving = as_names(names)
             if not leaving:
-                raise BadRecords("clients: name at least one that leaves.")
+                raise BadRecords("clients: give at least one that leaves.")
             for name in leaving:
                 if name not in self.clients.members and name not in self.clients.candidates:
-                    raise UnknownId(f"client {name!r} does not take part; it may have left already.")
+                    raise UnknownId(f"client {name!r} is not a member; it may have left already.")
             if not set(leaving) <= set(self.clients.candidates):
                 self._refuse_while_joining(leaving)
             return self._serve("delete", leaving)
@@ -442,5 +442,5 @@ def as_names(names: str | Iterable[str]) -> list[str]:
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:
             raise BadRecords(f"clients: give names of 1 to {LONGEST_NAME} letters, not {str(name)[:40]!r}.")
     if len(set(found)) < len(found):
-        raise DuplicateId("clients: a name is given twice.")
+        raise DuplicateId("clients: duplicate name; give each once.")
     return found

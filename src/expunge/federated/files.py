@@ -27,8 +27,8 @@ from expunge.store.state import DESCRIPTION, KNOWN, Description, FederationState
 def create(path: str | PathLike[str], plan: FederatedPlan, start: Array, members: Any, *, seal: Any = None) -> None:
     """Write a federation, of which no round has been made, into a new file.
 
-    ``seal`` is the key that contributions are encrypted with: 32 bytes, or the path of a file with it. By default it
-    lies beside the store, in a file that ends in ``-seal``. Keep it in another place than backups of the store.
+    ``seal`` is the key that contributions are encrypted with: 32 bytes, or the path of a file with it. By default it is
+    beside the store, in a file that ends in ``-seal``. Keep it in another place than backups of the store.
     """
     where = as_path(path)
     if plan.rounds >= 2**ROUND_BITS:
@@ -47,7 +47,7 @@ def create(path: str | PathLike[str], plan: FederatedPlan, start: Array, members
 
 
 def load(path: str | PathLike[str]) -> dict[str, AnyArray]:
-    """Return the arrays of a federation's model, by name: for those who serve it, who need neither seal nor lock.
+    """Return the arrays of a federation's model, by name, for serving; this needs neither seal nor lock.
 
     A process that trains may have the federation open meanwhile.
     """

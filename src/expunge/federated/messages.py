@@ -102,7 +102,7 @@ class Roll:
         self._names = {node: name for node, name in self._names.items() if node not in gone}
 
     def call(self, grid: Grid, late: float, *, anew: bool) -> None:
-        """Ask nodes who they are: all of them anew, or those that have not said it yet."""
+        """Ask nodes who they are: all of them again, or those that have not said it yet."""
         present = set(grid.get_node_ids())
         names = {} if anew else {node: name for node, name in self._names.items() if node in present}
         kind = f"{MessageType.QUERY}.{ACTION}"

@@ -1,4 +1,4 @@
-"""Contributions in a store: encrypted, each with a key that does not lie in the file."""
+"""Contributions in a store: encrypted with a key that is not in the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.solvers.averaging import Numbers
 from expunge.store.file import StoreFile
-from expunge.store.keys import KEY_BYTES, load_key, make_key
+from expunge.store.keys import load_key, make_key
+from expunge.store.receipts import KEY_BYTES
 from expunge.store.surroundings import ENDINGS, beside
 
 ROUND_BITS = 20
@@ -68,7 +69,7 @@ def as_seal_key(seal: Any, path: Path, *, new: bool) -> bytes:
         raise BadPlan(f"seal: expected {KEY_BYTES} bytes or the path of a file, got {type(seal).__name__}.")
     file = Path(seal) if seal is not None else beside(path, "-seal")
     if seal is not None and os.path.realpath(file) in {os.path.realpath(beside(path, ending)) for ending in _TAKEN}:
-        raise BadPlan("seal: this is another file of the store; give the key one of its own.")
+        raise BadPlan("seal: this is another file of the store; give the key its own file.")
     return make_key(file) if new and not os.path.lexists(file) else load_key(file, _LOST)
 
 

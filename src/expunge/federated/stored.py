@@ -40,7 +40,7 @@ from expunge.store.codec import UNREADABLE
 from expunge.store.copies import rewrite, write_copy
 from expunge.store.file import StoreFile
 from expunge.store.keys import as_signer, fingerprint
-from expunge.store.receipts import BYTES_A_NAME
+from expunge.store.receipts import BYTES_A_NAME, check_signer
 from expunge.store.rows import StoredRows, as_numbers
 from expunge.store.saving import as_path, check_new
 from expunge.store.session import NOTHING_DONE, REQUEST, Filed, Session, Words
@@ -57,17 +57,17 @@ from expunge.store.state import (
 )
 
 START = 2
-"""The number of the array that the first model lies in."""
+"""The number of the array that holds the first model."""
 OLD_SEED, ROUND = 1, 2
-"""Numbers of what is pending beside a request. The first is the next round's seed, which earlier versions kept."""
+"""Numbers of other pending items than requests. The first is the next round's seed, which earlier versions kept."""
 _CLOSED = "this federation was closed, or opened by another process; open it again."
 _WORDS = Words("federation", closed=_CLOSED, forked=_CLOSED)
 _TAKEN = (
-    "this federation is open already, here or in another process. (Of Flower, an earlier run may still be going: flwr "
+    "this federation is open already, here or in another process. (An earlier run of Flower may still be active: flwr "
     "list, and flwr stop.)"
 )
 _NOT_ALONE = (
-    "another process is writing, though this one has the lock. Did somebody remove the file of the lock? Close the "
+    "another process is writing, although this one has the lock. Did somebody remove the lock file? Close the "
     "federation, and open it again."
 )
 _NO_KEY = "take it from a backup. It is the key that receipts name clients with"
@@ -113,7 +113,7 @@ class StoredFederation(Filed, Federation):
                 self._read()
                 self._session.known = self._file.changes
         except UNREADABLE as error:
-            raise CorruptStore(f"{self.path}: this is no sound federation ({error}); restore a backup.") from error
+            raise CorruptStore(f"{self.path}: this is not a valid federation ({error}); restore a backup.") from error
         self._session.stale = False
 
     def _read(self) -> None:
@@ -126,12 +126,12 @@ class StoredFederation(Filed, Federation):
         answers = sums if plan.sigma == 0.0 else StoredRows(file, "answers", size, sums.shape[0])
         iterates = StoredRows(file, "iterates", plan.parameters, sums.shape[0])
         if start.shape != (plan.parameters,) or sums.shape[0] > plan.rounds:
-            raise CorruptStore(f"{self.path}: it has other rounds or numbers than its plan; restore a backup.")
+            raise CorruptStore(f"{self.path}: its rounds or numbers differ from its plan; restore a backup.")
         self._take(plan, start, SealedContributions(file, self._seal, size), sums, answers, iterates)
         if not self.transcript.on_grid(self.learner):
             raise StoreError(
                 f"{self.path}: this federation was made by an earlier version, whose answers are not on a grid: their "
-                "last digits can tell of clients that have left. Start a new one with its clients; its model can be "
+                "last digits can reveal clients that have left. Start a new one with its clients; its model can be "
                 "read with expunge.federated.load."
             )
         for slot, content in file.all("ids"):
@@ -141,7 +141,7 @@ class StoredFederation(Filed, Federation):
             (self.clients.members if member else self.clients.candidates)[client.name] = client
         begun, request = file.get("pending", ROUND), file.get("pending", REQUEST)
         if begun is not None and len(begun) != KEY_BYTES:
-            raise CorruptStore(f"{self.path}: pending, row {ROUND} is no key; restore a backup.")
+            raise CorruptStore(f"{self.path}: pending, row {ROUND} is not a key; restore a backup.")
         self._round_key = None if begun is None else bytes(begun)
         self._pending = None if request is None else _pending_from(bytes(request))
 
@@ -173,7 +173,7 @@ class StoredFederation(Filed, Federation):
 
     @contextmanager
     def _as_it_was(self) -> Iterator[None]:
-        """Read everything anew if something is not done."""
+        """Read everything again if something is not done."""
         try:
             yield
         except BaseException:
@@ -238,14 +238,14 @@ class StoredFederation(Filed, Federation):
         super()._withdraw(name)
 
     def _record(self, pending: Pending) -> None:
-        self._session.check_signer(signatures(self._file, self._state))
+        check_signer(self._session.given_signer, signatures(self._file, self._state))
         self._check_readable(pending.names)
         said = {"kind": pending.kind, "names": pending.names, "key": pending.key.hex(), "day": pending.day}
         content, room = json.dumps(said).encode(), self._file.longest - ABOUT_A_REQUEST
         if (size := max(len(content), len(pending.names) * BYTES_A_NAME)) > room:  # it could not be finished
             raise BadRecords(
-                f"{len(pending.names):,} clients at once: a file has room for {len(pending.names) * room // size:,} "
-                "in one request. Ask for them in several."
+                f"{len(pending.names):,} clients at once: a file has room for {len(pending.names) * room // size:,} in "
+                "one request. Make several requests."
             )
         try:
             with self._as_it_was():
@@ -398,7 +398,7 @@ def open(
     """
     where = as_path(path)
     if not os.path.lexists(where):
-        raise NotAStore(f"{where}: there is no such file; write one with expunge.federated.create.")
+        raise NotAStore(f"{where}: no such file; write one with expunge.federated.create.")
     return StoredFederation(where, seal=seal, wait=wait, sign_with=sign_with)
 
 
@@ -415,7 +415,7 @@ def _client_from(slot: int, content: bytes) -> tuple[Client, bool]:
             raise ValueError("of another form")
         return Client(name, slot, key), member
     except UNREADABLE as error:
-        raise CorruptStore(f"ids, row {slot} is no client ({error}); restore a backup.") from error
+        raise CorruptStore(f"ids, row {slot} is not a client ({error}); restore a backup.") from error
 
 
 def _pending_from(content: bytes) -> Pending:

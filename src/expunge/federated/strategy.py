@@ -54,13 +54,13 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 class ForgettingFedAvg(Strategy):
     """Federated averaging with noise, from which clients leave exactly, and which others join.
 
-    ``store`` is the file that the federation lives in: it is made by the first `start`, and gone on with by later ones.
-    Without one everything is in memory, for trials. ``rounds``, ``clip``, ``rho``, ``rate`` and ``selector`` are as in
+    ``store`` is the file of the federation: the first `start` makes it, and later ones continue it. Without a file
+    everything is in memory, for trials. ``rounds``, ``clip``, ``rho``, ``rate`` and ``selector`` are as in
     `expunge.federated.plan_federation`; they are fixed when the file is made, and need not be given afterwards.
     ``min_clients`` is how many clients there must be to begin. ``seal`` and ``sign_with`` are as in
     `expunge.federated.open`. With ``evaluate_clients`` the members evaluate the model after each round.
 
-    Clients are Flower's own, but that they are `identified`, keep no state from round to round, and answer with their
+    Clients are ordinary Flower clients that are `identified`, keep no state from round to round, and answer with their
     arrays after training. Every member that a round needs must answer before it is made; see docs/federated.md.
     """
 
@@ -104,7 +104,7 @@ class ForgettingFedAvg(Strategy):
         """Raise now if what is given will not do for a new federation: to gather clients takes long."""
         for name in ("rounds", "clip"):
             if name not in self._chosen:
-                raise BadPlan(f"{name}: give it, since there is no federation in {self._store or 'memory'} yet.")
+                raise BadPlan(f"{name}: give it, because there is no federation in {self._store or 'memory'} yet.")
         plan_federation([ArrayType("", (1,), "<f8")], clients=self._min_clients, **self._chosen)  # type: ignore[arg-type]
         if self._store is not None:
             check_new(as_path(self._store))
@@ -143,8 +143,8 @@ class ForgettingFedAvg(Strategy):
     def forget(self, clients: str | Iterable[str]) -> Outcome:
         """Let clients leave, exactly. If ``finished`` is False afterwards, `start` makes the rounds that are missing.
 
-        No client is asked anything, and none needs to be connected. Ask for it whenever a client wishes to leave, also
-        while rounds are being made, but never because of what a round or an earlier departure brought about.
+        No client is contacted, and none needs to be connected. Call it whenever a client wishes to leave, also while
+        rounds are being made, but never because of how a round or an earlier departure turned out.
         """
         return self.federation.forget(clients)
 
@@ -156,14 +156,14 @@ class ForgettingFedAvg(Strategy):
     def join(self, grid: Grid, clients: str | Iterable[str], *, timeout: float = LONG, again: bool = False) -> Outcome:
         """Let clients that are connected join: they are asked what they would have contributed to the rounds made.
 
-        One that has left before is let in only with ``again``. Until it is done nobody else can join or leave.
+        A client that has left before is admitted only with ``again``. Until this is done nobody else can join or leave.
         """
         check_positive("timeout", timeout, zero=True)
         names, federation = as_names(clients), self.federation
         if isinstance(federation, StoredFederation) and not again:
             for name in sorted(set(names) - set(federation.candidates)):
                 if (day := federation.was_forgotten(name)) is not None:
-                    raise DuplicateId(f"client {name!r} left on {day}; if it wishes to come back, say again=True.")
+                    raise DuplicateId(f"client {name!r} left on {day}; if it wishes to come back, give again=True.")
         call_roll(self._roll, grid, time.monotonic() + timeout, anew=True, matter=names)
         if absent := [name for name in names if name not in self._roll.nodes]:
             raise UnknownId(f"clients: {absent[0]!r} is not connected; start it, or check its name.")
@@ -179,8 +179,8 @@ class ForgettingFedAvg(Strategy):
     def roll_call(self, grid: Grid, *, timeout: float = ROLL_CALL) -> dict[str, bool]:
         """Say of each member, and of each other client that is connected, whether it is connected.
 
-        To let members leave because they are absent is right if this is done by the clock; to do it because a replay
-        waits for them is a bias, since others who are absent would not have been noticed.
+        Removing members because they are absent is right if this is done on a schedule. To do it because a replay waits
+        for them is a bias, since other absent members would not have been noticed.
         """
         check_positive("timeout", timeout, zero=True)
         self._roll.call(grid, time.monotonic() + timeout, anew=True)
@@ -230,8 +230,8 @@ class ForgettingFedAvg(Strategy):
         if plan.worth < LEAST_WORTH:
             log(
                 WARNING,
-                "The noise may drown the model: rho * clients / sqrt(parameters) is %.1f, and below %g it costs much "
-                "accuracy. Give a larger rho, or let it be 'auto'",
+                "The noise may be too large for the model: rho * clients / sqrt(parameters) is %.1f, and below %g it "
+                "costs much accuracy. Give a larger rho, or 'auto'",
                 plan.worth,
                 LEAST_WORTH,
             )
@@ -281,7 +281,9 @@ class ForgettingFedAvg(Strategy):
         if server_round <= federation.made:
             return []
         if server_round > federation.plan.rounds:
-            raise BadPlan(f"round {server_round}: the plan has {federation.plan.rounds} rounds; give num_rounds so.")
+            raise BadPlan(
+                f"round {server_round}: the plan has {federation.plan.rounds} rounds; give that as num_rounds."
+            )
         if server_round > federation.made + 1:
             raise Unfinished(
                 f"round {server_round}: an earlier round waits for clients. Use start(), which waits for them too."
@@ -289,8 +291,8 @@ class ForgettingFedAvg(Strategy):
         plan = federation.plan
         if not np.array_equal(plan.vector_of(as_arrays(arrays)), plan.vector_of(plan.arrays_of(federation.newest))):
             raise BadPlan(
-                "arrays: this is not the model that the federation is at. Nothing can be done to it between rounds: "
-                "use the strategy without a wrapper, and later starts with start()."
+                "arrays: this is not the federation's current model. It must not be changed between rounds: use the "
+                "strategy without a wrapper, and later starts with start()."
             )
         self._received.clear()
         inquiry = self._inquiry(grid)
@@ -336,7 +338,7 @@ class ForgettingFedAvg(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average what members report, weighted by their ``num-examples``. It changes nothing.
 
-        Those who report something else than most are left out.
+        Members that report other metrics than most are left out.
         """
         forms = [(form_of(reply, EXAMPLES), reply.content) for reply in replies if not reply.has_error()]
         common = Counter(form for form, _ in forms if form is not None).most_common(1)
@@ -367,14 +369,14 @@ class ForgettingFedAvg(Strategy):
     ) -> Result:
         """Make all rounds that are still to be made, and return the model.
 
-        ``initial_arrays`` is where the first start begins; later ones go on from the file. ``timeout`` is how many
+        ``initial_arrays`` is where the first start begins; later ones continue from the file. ``timeout`` is how many
         seconds the clients of one round have to answer. If some do not, all that was answered is kept, and the next
         start asks only them. ``train_config`` is sent to the clients; like the plan it is fixed by the first start.
 
         With ``absent="leave"``, members that are not connected at the beginning, or do not answer to their names within
-        the ``timeout``, leave, exactly, whether there is anything to do or not. Let it be longer than a client needs
-        for a round: one that is still computing for an earlier start answers when it is done. And call start by the
-        clock and after every departure, not only where it has rounds to make: who is absent must not depend on how a
+        the ``timeout``, leave, exactly, whether there is anything to do or not. Give a longer timeout than a client
+        needs for a round: one that is still computing for an earlier start answers when it is done. And call start on a
+        schedule and after every departure, not only if it has rounds to make: who is absent must not depend on how a
         departure went.
         """
         check_one_of("absent", absent, Literal["wait", "leave"])

@@ -1,4 +1,4 @@
-"""Classifiers that can forget."""
+"""Classifiers from which records can be deleted exactly."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         )
 
     def make_loss(self) -> Loss:
-        """Return the loss, weighted by class if the user wants it."""
+        """Return the loss, weighted by class if ``class_weight`` is given."""
         loss = self.class_loss(len(self.classes_))
         if self.class_weight is None:
             return loss
         if not isinstance(self.class_weight, dict):
             raise BadPlan(
-                f"class_weight={self.class_weight!r}: give a dict of class and weight. 'balanced' would read the "
-                "records, and so could not forget them."
+                f"class_weight={self.class_weight!r}: give a dict from class to weight. 'balanced' would depend on the "
+                "records, and deletions could not undo that."
             )
         strange = [name for name in self.class_weight if name not in self.classes_]
         if strange:
@@ -124,7 +124,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     @guided
     def partial_fit(self, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
-        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+        """Continue learning, like `insert`; with ``schedule="arrival"`` at a cost that does not grow with the records.
 
         The first call fits. What it cannot know from its few records should be declared: ``expected_records``, and all
         classes, here or as the parameter.
@@ -144,8 +144,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             self.classes_ = np.array(seen.tolist()) if seen.dtype.kind == "U" else seen  # no wider than needed
             if len(seen) < 2:
                 raise BadRecords(
-                    f"y: there is only 1 class, {seen.tolist()[0]!r}. Give records of at least two, or declare all of "
-                    "them with classes=."
+                    f"y: there is only one class, {seen.tolist()[0]!r}. Give records of at least two classes, or "
+                    "declare all classes with classes=."
                 )
             return
         self.classes_ = _distinct(declared)
@@ -207,12 +207,12 @@ class LogisticRegression(LinearClassifier):
         return Logistic() if classes == 2 else Multinomial(classes)
 
     def _largest_scores(self, features: int) -> float:
-        """Return more for many features: with them more records can be told apart, and the loss rewards it."""
+        """Return more for many features: they distinguish more records, and the loss rewards it."""
         grown = max(1.0, (features / 64) ** 0.25) if self.solver == "dual_averaging" else 1.0
         return super()._largest_scores(features) * grown
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class (of a model with clipped slopes, somewhat too sure)."""
+        """Return the probability of each class (somewhat overconfident if slopes are clipped)."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])

@@ -35,7 +35,7 @@ ATTRIBUTES: dict[str, Any] = {
 
 
 class ModelFile(Stored):
-    """A model that can be asked to delete, and looked at; to predict or to insert takes an estimator.
+    """A model that can delete and be checked; to predict or to insert needs an estimator.
 
     >>> import tempfile, expunge
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
@@ -124,7 +124,7 @@ def check_described(owner: StoredOwner) -> None:
     for name, value in said.items():
         array = isinstance(value, np.ndarray)
         if not fits(value, ATTRIBUTES.get(name, Any)) or (array and name in ATTRIBUTES and value.ndim != 1):
-            raise CorruptStore(f"{owner.path}: {name} is not what a model has there; restore a backup.")
+            raise CorruptStore(f"{owner.path}: {name} is not valid for this model; restore a backup.")
     loss = getattr(owner.description.plan, "loss", None)
     if "classes_" in said and len(said["classes_"]) != getattr(loss, "classes", len(said["classes_"])):
-        raise CorruptStore(f"{owner.path}: classes_: not as many as the plan has; restore a backup.")
+        raise CorruptStore(f"{owner.path}: classes_: their number differs from the plan; restore a backup.")

@@ -1,4 +1,4 @@
-"""What all models that can forget have in common: requests, plans, the state behind them."""
+"""What all models have in common: requests, plans, and their state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         raise NotImplementedError
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        """Fix, before the first fit, all that does not depend on what records say; ``y`` tells the classes, at most."""
+        """Fix, before the first fit, what does not depend on the contents of records; ``y`` gives the classes."""
         self.plan_ = self._make_plan(records, features, self.expected_records)
 
     def _draw(self, rng: np.random.Generator) -> None:
@@ -53,7 +53,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as scikit-learn has it. On a fitted model they take effect at `replan` or `fit`, not before.
 
-        If it is used meanwhile, it warns. Only ``random_state`` takes effect at once: with the next request.
+        If it is used before that, it warns. Only ``random_state`` takes effect at once: with the next request.
         """
         known = self._get_param_names()
         for name in params:
@@ -99,11 +99,11 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
             warn_caller(*self.plan_.outgrown(records))
 
     def replan(self, expected_records: int | None = None) -> Outcome:
-        """Refit, to the records that there are now, with a plan for their number (or the one you expect).
+        """Refit to the current records, with a plan for their number (or the number you expect).
 
-        Parameters are taken as they are now, so that it can also change ``rho`` or ``schedule``. It costs what a fit
-        costs; the outcome tells the evaluations and seconds. Let it depend on the number of records only: to refit
-        because a model turned out badly, or a deletion replayed, is a bias.
+        It uses the current parameters, so it can also change ``rho`` or ``schedule``. It costs as much as a fit; the
+        outcome has the evaluations and seconds. Let it depend on the number of records only: to refit because a model
+        turned out badly, or a deletion replayed, is a bias.
         """
         self._need_fit()
         if expected_records is not None:
@@ -159,14 +159,14 @@ def refuse_masked(X: Any, y: Any = None) -> None:
     """Raise if values are masked: what is behind the mask is not meant."""
     for name, rows in (("X", X), ("y", y)):
         if np.ma.is_masked(rows):
-            raise BadRecords(f"{name}: some values are masked; fill them in or leave out the records.")
+            raise BadRecords(f"{name}: some values are masked; fill them in, or leave out the records.")
 
 
 def refuse_nan(name: str, rows: Any) -> None:
-    """Name the first row of an array with NaN or infinity; what is not an array is looked at later."""
+    """Name the first row of an array with NaN or infinity; anything but an array is checked later."""
     if type(rows) is np.ndarray and rows.dtype.kind == "f" and not np.isfinite(rows).all():
         row = int(np.argwhere(~np.isfinite(rows))[0][0])
-        raise BadRecords(f"{name}: row {row} holds NaN or infinity; fill in or leave out the record.")
+        raise BadRecords(f"{name}: row {row} has NaN or infinity; fill it in, or leave out the record.")
 
 
 def _same(old: Any, new: Any) -> bool:

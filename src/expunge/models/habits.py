@@ -14,33 +14,35 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 SCALING = "Scale columns first, by public ranges: expunge.models.preprocessing.BoundedScaler"
 PENALTY = "Use alpha, the weight of an L2 penalty (0: none); solver='frank_wolfe' with domain='l1' gives sparse models"
-FIXED = "Leave it out: how long to train is fixed before the records are seen"
+FIXED = "Leave it out: the length of training is fixed before the records are read"
 
 ANYWHERE = {
     "copy_X": "Leave it out: records are always copied",
     "copy_x": "Leave it out: records are always copied",
     "early_stopping": FIXED,
     "n_iter_no_change": FIXED,
-    "n_jobs": "Leave it out: linear algebra has the threads that it is given (OMP_NUM_THREADS)",
+    "n_jobs": "Leave it out: OMP_NUM_THREADS sets the number of threads for linear algebra",
     "normalize": SCALING,
-    "positive": "Leave it out: the signs of coefficients cannot be bound",
+    "positive": "Leave it out: the signs of coefficients cannot be constrained",
     "sample_weight": "Records have no weights: each counts once",
     "tol": FIXED,
     "validation_fraction": FIXED,
     "verbose": "Leave it out: nothing is printed",
-    "warm_start": "Use insert() or partial_fit(): they go on with the records that are there",
+    "warm_start": "Use insert() or partial_fit(): they continue with the current records",
 }
 """What to use instead, by the name that a user may know."""
 
 LINEAR = {
     **ANYWHERE,
-    "C": "Use alpha = 1/(n·C) for n records: alpha is the weight of |w|²/2 beside the mean loss, and 0 no penalty",
+    "C": (
+        "Use alpha = 1/(n·C) for n records: alpha is the weight of |w|²/2 relative to the mean loss; 0 means no penalty"
+    ),
     "average": "Use selector='average'; the default, 'tail', is the mean of the last half of the iterates",
     "batch_size": "Use batch",
-    "class_weight": "Classifiers have it; give it when you make one",
-    "classes": "Classifiers have it; give it when you make one, or at the first partial_fit",
+    "class_weight": "Give it to the constructor of a classifier",
+    "classes": "Give it to the classifier's constructor, or to the first partial_fit",
     "coef_init": "Leave it out: training begins at 0",
-    "dual": "Leave it out: there is one way to solve it",
+    "dual": "Leave it out: there is only one solver",
     "eta0": "Use step_size",
     "gamma": "Models are linear; sklearn.kernel_approximation.RBFSampler(gamma=...) before them makes a kernel",
     "intercept_init": "Leave it out: training begins at 0",
@@ -49,7 +51,9 @@ LINEAR = {
     "l1_ratio": PENALTY,
     "lambda_": PENALTY,
     "learning_rate": "Use step_size",
-    "loss": "Each model has its own; for another derive a class: docs/estimators.md#your-own-convex-loss-in-ten-lines",
+    "loss": (
+        "Each model has its own loss; for another, derive a class: docs/estimators.md#your-own-convex-loss-in-ten-lines"
+    ),
     "max_iter": "Use steps (of one epoch, or rounds of gradient descent) and epochs",
     "multi_class": "Leave it out: more than two classes have one loss for all",
     "n_epochs": "Use epochs",
@@ -67,13 +71,13 @@ CLASSIFIER = {
 
 CLUSTERS = {
     **ANYWHERE,
-    "algorithm": "Leave it out: it is Lloyd's",
+    "algorithm": "Leave it out: the algorithm is Lloyd's",
     "batch_size": "Leave it out: every record joins every round",
     "epochs": "Use n_rounds",
     "feature_norm": "Use radius, or low and high",
     "init": "Leave it out: centres are spread without looking at the points; n_seeds says how many",
     "max_iter": "Use n_rounds",
-    "n_init": "Use n_seeds: so many centres explore the region at once, and are merged",
+    "n_init": "Use n_seeds: that many centres explore the region at once, and are merged",
     "steps": "Use n_rounds",
 }
 

@@ -1,4 +1,4 @@
-"""Fitting a model from blocks of records straight into a file: no more than a block of them is ever in memory."""
+"""Fitting a model from blocks of records directly into a file: no more than a block of them is ever in memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from expunge.base.progress import Show, progress_bars
 from expunge.base.types import AnyArray, Batch, Column, Keys
 from expunge.engine.learning import learn
 from expunge.engine.randomness import Randomness
-from expunge.engine.records.index import fresh_hash_key, hashes
+from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.schedules import Assignment
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.opening import open
 from expunge.models.saving import SEED_TELLS
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, as_signer
-from expunge.store.parts import Layout
+from expunge.store.layout import Layout
 from expunge.store.places import StoredPlaces
 from expunge.store.records import Inventory, StoredRecords, index_records
 from expunge.store.saving import as_path, begin_store, check_new, new_store, page_for, remove_spool
@@ -57,10 +57,10 @@ def ingest(
     """Fit a model of this kind to records that come in blocks, in a new file, and open it.
 
     ``source`` is an iterable of blocks, each a tuple (X, y), (X, y, ids) or (X, y, ids, subjects), or a table of Arrow,
-    pandas or polars; or one such block; or the path of a CSV, JSON-lines, Parquet or Arrow file, or several. Where
-    columns have names, ``target``, ``id`` and ``subject`` say what they are; all others, or ``features``, are features.
-    Or it is `expunge.tables.schema.EncodedTables`: files that a schema says how to encode; the schema is then kept with
-    the model, as ``schema_``. Features that are 32-bit numbers are kept as such, and sparse ones stay sparse. ``model``
+    pandas or polars; or one such block; or the path of a CSV, JSON-lines, Parquet or Arrow file, or several. If columns
+    have names, ``target``, ``id`` and ``subject`` say what they are; all others, or ``features``, are features. Or it
+    is `expunge.tables.schema.EncodedTables`: files with a schema that says how to encode them; the schema is then
+    stored with the model, as ``schema_``. 32-bit features stay in 32 bits, and sparse ones stay sparse. ``model``
     itself is not fitted; what it cannot know from a part of the records, such as ``classes``, must be declared. Records
     are read once, kept in temporary files beside ``path`` until they are laid out, and then trained on a block at a
     time. With ``sign_with``, a key or its path, the file notes the public key: requests then need the key.
@@ -102,18 +102,18 @@ def ingest(
 
 
 def _check_model(model: Any) -> None:
-    """Raise if a model is none, or has a seed."""
+    """Raise if this is not a model, or has a seed."""
     if not isinstance(model, ForgettingModel):
-        raise BadPlan(f"model: expected a model of Expunge's, got {type(model).__name__}.")
+        raise BadPlan(f"model: expected a model of Expunge, got {type(model).__name__}.")
     if model.random_state is not None:
-        raise BadPlan(f"random_state: nothing in a file may come from one, {SEED_TELLS}. Leave it out.")
+        raise BadPlan(f"random_state: a model in a file must not have one, {SEED_TELLS}. Leave it out.")
 
 
 def _unfitted(model: Any) -> Any:
     """Return a copy of a model that is not fitted; raise if it must see all records to know its classes."""
     copy = clone(model)
     if getattr(copy, "classes", ()) is None:
-        raise BadPlan("classes: declare all of them; a block of records may not have some.")
+        raise BadPlan("classes: declare all of them; some may be missing in a block of records.")
     return copy
 
 
@@ -150,7 +150,7 @@ def _read(model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], in
         spool.add(tuple([column for column in given if column is not None]))
         show("reading", spool.count, blocks.total or estimate(spool.count))
     if like is None or spool.count == 0:
-        raise BadRecords("source: there are no records; give at least one.")
+        raise BadRecords("source: no records; give at least one.")
     return like
 
 

@@ -1,4 +1,4 @@
-"""Clusters that can forget."""
+"""k-means from which records can be deleted exactly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
+from expunge.base.intake import Insert, Replace
 from expunge.base.types import Array, Ints
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Insert, Replace
 from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
 from expunge.models.habits import CLUSTERS, guided
 from expunge.models.showing import if_available
@@ -27,10 +27,10 @@ from expunge.solvers.plans.clusters import ClusterCoupling, ClusterPlan, make_cl
 class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, ForgettingModel):
     """k-means clustering from which records can be deleted exactly: Lloyd's algorithm with noisy sums and counts.
 
-    Where points can lie must be declared, from what is publicly known: ``radius`` (around 0), or ``low`` and ``high``,
-    a number or one for each column. Points outside count as the nearest point inside, with a warning. The smaller
-    the region, the less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region;
-    they are merged to ``n_clusters``, which the last rounds refine. Every parameter: docs/clustering.md.
+    Declare the region of the points, from public knowledge: ``radius`` (around 0), or ``low`` and ``high``, a number or
+    one for each column. Points outside count as the nearest point inside, with a warning. The smaller the region, the
+    less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region; they are merged to
+    ``n_clusters``, which the last rounds refine. Every parameter: docs/clustering.md.
 
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(center, 0.1, size=(100, 2)) for center in (-1, 0, 1)])
@@ -81,7 +81,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     def fit(self, X: Any, y: Any = None, ids: Any = None, subjects: Any = None) -> Self:
         """Learn from points, with an id each (without ids they are numbered 0, 1, 2, …).
 
-        ``subjects`` says whose record each is; by default each is its own. ``y`` is not looked at.
+        ``subjects`` says whose record each is; by default each record is its own subject. ``y`` is ignored.
         """
         with self._as_it_was():
             refuse_masked(X)
@@ -95,7 +95,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
 
     @guided
     def partial_fit(self, X: Any, y: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
-        """Go on learning: fit at the first call, for which declare ``expected_records``, and insert from then on."""
+        """Continue learning: the first call fits (declare ``expected_records`` for it), later calls insert."""
         if "_owner" not in self.__dict__:
             return self.fit(X, y, ids, subjects)
         self.insert(X, ids, subjects)
@@ -107,13 +107,13 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         return self.fit(X, y, ids, subjects).predict(X)
 
     def insert(self, X: Any, ids: Any = None, subjects: Any = None) -> Outcome:
-        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        """Add records, exactly as if they had been in the data from the start. An id that was deleted may come back."""
         return self.serve_request(self.prepare_request(Insert((X,), ids, subjects)))
 
     def replace(
         self, X: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
     ) -> Outcome:
-        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+        """Correct records, by id (or by subject, with one record each), as if they had always been so.
 
         With ``missing="ignore"`` those that are not found are skipped.
         """
@@ -131,9 +131,9 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     @property
     @if_available
     def labels_(self) -> Ints:
-        """The cluster of every live record, as it is kept, by ascending id (see `ids_`).
+        """The cluster of every live record, as it is stored, by ascending id (see `ids_`).
 
-        Without ids that is the order in which they came. For the rows of a table of your own take `predict`.
+        Without ids that is the order in which they came. For the rows of your own table use `predict`.
         """
         self._need_fit()
         with self._owner.lock:  # points and centres of one state
@@ -162,7 +162,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     def to_sklearn(self) -> sklearn.cluster.KMeans:
         """Return the model alone, for serving: scikit-learn's, with none of the records. It does not clip points.
 
-        A copy cannot forget: make a new one after requests.
+        Deletions do not reach this copy: make a new one after requests.
         """
         self._need_fit()
         model = sklearn.cluster.KMeans(self.plan_.clusters, n_init=1)
@@ -214,16 +214,16 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         plan = self.plan_
         if plan.hopeless:
             warn_caller(
-                f"noise puts a centre off by about {plan.error:.3g} if clusters are equally large, "
-                f"{plan.error / plan.extent.radius:.0%} of the region's radius. Declare a smaller region, or take a "
+                f"noise shifts a centre by about {plan.error:.3g} if clusters are equally large, "
+                f"{plan.error / plan.extent.radius:.0%} of the region's radius. Declare a smaller region, or use a "
                 "larger rho, fewer n_rounds or n_clusters, or more records.",
                 NoiseWarning,
             )
         narrow = plan.extent.narrow()
         if len(narrow):
             warn_caller(
-                f"low, high: column {narrow[0]} can hardly be seen beside others that are more than {NARROW} times as "
-                "wide. Scale columns to like ranges."
+                f"low, high: column {narrow[0]} has hardly any effect, since others are more than {NARROW} times as "
+                "wide. Scale columns to similar ranges."
             )
 
     def _report_clipped(self, X: Array) -> None:
@@ -231,8 +231,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         outside = extent.outside(X)
         if outside:
             warn_caller(
-                f"X: {outside:,} of {len(X):,} points lie outside {extent}; they count as the nearest "
-                "point inside. Declare a larger region if it is known to be larger: not because of these records.",
+                f"X: {outside:,} of {len(X):,} points are outside {extent}; they count as the nearest point inside. "
+                "Declare a larger region if it is known to be larger, but not because of these records.",
                 ClippedWarning,
             )
 

@@ -27,7 +27,7 @@ from expunge.solvers.plans.linear import Plan, make_plan
 
 
 class LinearModel(SupervisedModel):
-    """A linear model that can forget. Subclasses say which loss it has and how targets are encoded."""
+    """A linear model with exact deletion. Subclasses say which loss it has and how targets are encoded."""
 
     @guided
     def __init__(
@@ -139,8 +139,8 @@ class LinearModel(SupervisedModel):
     def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
         if self._projection is not None and self.n_components == "auto":
             raise BadPlan(
-                "n_components='auto': the number of projections follows that of the records, which are kept projected. "
-                "Refit from the original records."
+                "n_components='auto': the number of projections depends on the number of records, which are stored "
+                "projected. Refit from the original records."
             )
         super()._check_replan(before, records)
 
@@ -154,10 +154,10 @@ class LinearModel(SupervisedModel):
         ]
 
     def to_sklearn(self) -> Any:
-        """Return the model alone, for serving: scikit-learn's, with none of the records or the transcript.
+        """Return the model alone, for serving: a scikit-learn model, without records and transcript.
 
         It is a pipeline: `bound_rows` scales rows longer than ``feature_norm`` down to it, then comes scikit-learn's
-        model (``to_sklearn()[-1]``). A copy cannot forget: make a new one after requests.
+        model (``to_sklearn()[-1]``). Deletions do not reach this copy: make a new one after requests.
         """
         self._need_fit()
         model = self._plain()

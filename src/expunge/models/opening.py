@@ -1,4 +1,4 @@
-"""Opening the file that a model lives in."""
+"""Opening the file of a model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def open(
     wait: float = WAIT,
     sign_with: Any = None,
 ) -> Any:
-    """Open the file of a model that was saved, and finish what was asked of it and interrupted.
+    """Open the file of a saved model, and finish a request that was interrupted.
 
-    The model is used like any other; what is asked of it is durable when the call returns. ``loss`` is the loss of a
-    model that has one of its own. With ``read_only`` it predicts (always by the newest state) and changes nothing.
-    Several processes may open a file; they write one after the other, and wait for ``wait`` seconds before they give
-    up. ``sign_with`` is an Ed25519 key, or the path of one in PEM, to sign receipts with. Where earlier receipts
-    are signed, requests need it; ``sign_with=False`` leaves their receipts unsigned all the same.
+    The model is used like any other; a request is on disk when the call returns. ``loss`` is the loss of a model with a
+    custom loss. With ``read_only`` it predicts (always from the newest state) and changes nothing. Several processes
+    may open a file; they write one after the other, and wait for ``wait`` seconds before they give up. ``sign_with`` is
+    an Ed25519 key, or the path of one in PEM, to sign receipts with. If earlier receipts are signed, requests need it;
+    ``sign_with=False`` leaves their receipts unsigned deliberately.
 
     >>> import tempfile, numpy as np, expunge
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
@@ -53,7 +53,7 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     kind: type[ForgettingModel] = getattr(models, said.model)
     strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
     if strange or not set(said.parameters) <= set(kind._get_param_names()):
-        raise CorruptStore(f"{owner.path}: it describes no {said.model} of this version; restore a backup.")
+        raise CorruptStore(f"{owner.path}: it does not describe a {said.model} of this version; restore a backup.")
     model = kind(**_as_of_today(said))
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan

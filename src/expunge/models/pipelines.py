@@ -1,4 +1,4 @@
-"""What stands before a model must not learn from the records either: find the steps of a pipeline that do."""
+"""Steps before a model must not learn from the records either: find the steps of a pipeline that do."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Leak:
 
 
 def check_pipeline(pipe: Any) -> tuple[Leak, ...]:
-    """Return what keeps a pipeline from forgetting a record, fitted or not; nothing if all is well.
+    """Return the steps of a pipeline, fitted or not, that keep something of deleted records; nothing if there are none.
 
     Steps are named as in ``set_params``, with dots. A step is safe if its scikit-learn tags say that it needs no fit,
-    or if it is one of scikit-learn's whose fit, with its parameters, reads no value of a record. Taken at their word
-    are such tags, functions that you pass (``FunctionTransformer``, columns chosen by a callable), and constants
-    (ranges, categories, vocabularies, a ``FrozenEstimator``). Take these from public knowledge; no check can see it.
+    or if it is one of scikit-learn's whose fit, with its parameters, reads no value of a record. It trusts such tags,
+    functions that you pass (``FunctionTransformer``, columns chosen by a callable), and constants (ranges, categories,
+    vocabularies, a ``FrozenEstimator``). Take these from public knowledge; no check can verify that.
 
     >>> from expunge import LogisticRegression
     >>> from sklearn.preprocessing import StandardScaler
@@ -60,7 +60,7 @@ Reason = tuple[str, str]
 
 
 def _in_last(path: str, model: Any) -> Iterator[Leak]:
-    """Yield the leaks in a last step: in the model, and in what stands around and before it."""
+    """Yield the leaks in a last step: in the model, and in what is around and before it."""
     if _is_absent(model) or _is(model, "FrozenEstimator"):
         return
     if isinstance(model, Pipeline):
@@ -93,7 +93,7 @@ def _in_model(path: str, model: Any) -> Iterator[Leak]:
 
 
 def _in_step(path: str, step: Any) -> Iterator[Leak]:
-    """Yield the leaks in a step whose output goes on to others."""
+    """Yield the leaks in a step whose output goes to others."""
     if _is_absent(step):
         return
     if isinstance(step, Pipeline):
@@ -204,7 +204,7 @@ def _never(step: Any) -> Reason | None:
 def _one_hot(step: Any) -> Reason | None:
     if isinstance(step.categories, str):
         return (
-            "keeps the categories that occur, and a rare one gives its record away",
+            "keeps the categories that occur, and a rare one reveals its record",
             "give all categories=[[...], ...] from a public list, with handle_unknown for the rest",
         )
     if step.min_frequency is not None or step.max_categories is not None:
@@ -236,7 +236,7 @@ def _indicator(step: Any) -> Reason | None:
 def _words(step: Any) -> Reason | None:
     if step.vocabulary is None:
         return (
-            "keeps the words that occur, and a rare one gives its record away",
+            "keeps the words that occur, and a rare one reveals its record",
             "use HashingVectorizer, or give vocabulary=[...] from a public list",
         )
     return None
@@ -309,7 +309,7 @@ CANNOT_UNLEARN = (
     "use an estimator of Expunge, such as expunge.LogisticRegression",
 )
 KNOWN_NOISE = (
-    "keeps the random_state that its noise comes from: whoever knows it can compute what was deleted",
+    "keeps the random_state that its noise comes from: anyone who knows it can compute what was deleted",
     "leave random_state=None",
 )
 UNKNOWN = (
@@ -328,8 +328,8 @@ CENTRES = ("fits centres to the records", "fix the centres in advance, or comput
 
 REASONS: dict[str, Reason] = {
     "StandardScaler": ("keeps the mean and variance of every column", RANGES),
-    "MinMaxScaler": ("keeps the least and greatest value of every column, each of them some record's", RANGES),
-    "MaxAbsScaler": ("keeps the greatest absolute value of every column, which is some record's", RANGES),
+    "MinMaxScaler": ("keeps the smallest and largest value of every column, which are values of records", RANGES),
+    "MaxAbsScaler": ("keeps the largest absolute value of every column, which is a value of a record", RANGES),
     "RobustScaler": ("keeps the median and quantiles of every column", RANGES),
     "QuantileTransformer": ("keeps quantiles of every column, which are values of records", RANGES),
     "PowerTransformer": (

@@ -16,7 +16,7 @@ from expunge.base.types import AnyArray, Array
 
 
 def bound_rows(X: Any, norm: float = 1.0) -> Any:
-    """Scale rows longer than ``norm`` down to it; the others come back bit for bit as they are.
+    """Scale rows longer than ``norm`` down to it; the others are returned unchanged, bit for bit.
 
     Takes a dense array or a sparse matrix (CSR and CSC stay what they are, others become CSR). What a row becomes
     depends on this row alone. The input is never changed; it is returned itself if no row is too long.
@@ -43,7 +43,7 @@ class BoundedScaler(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
     """Maps public ranges, ``low`` to ``high``, to ``feature_range``, and keeps nothing of any record.
 
     ``low`` and ``high`` are numbers, or one number for each column. Take them from what is known about the columns (an
-    age lies between 0 and 120), never from the records. Values outside are clipped, unless ``clip`` is false. ``fit``
+    age is between 0 and 120), never from the records. Values outside are clipped, unless ``clip`` is false. ``fit``
     keeps the number and names of the columns, nothing else, and ``transform`` works without it.
 
     >>> BoundedScaler(low=[0, 10], high=[120, 20]).fit_transform([[30, 15], [150, 10]]).tolist()
@@ -118,7 +118,7 @@ def _refuse_nan(X: AnyArray) -> None:
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise BadRecords(
-            f"X: row {row}, column {column} holds NaN or infinity; leave out the record, or fill in a constant with "
+            f"X: row {row}, column {column} has NaN or infinity; leave out the record, or fill in a constant with "
             "SimpleImputer(strategy='constant', keep_empty_features=True)."
         )
 

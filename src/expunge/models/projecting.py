@@ -80,7 +80,7 @@ def unpacked(content: bytes, plan: Plan, features: Any) -> AnyProjection:
         if (found.components, found.features) != (plan.features, features):
             raise ValueError(f"of {found.features} features to {found.components}")
     except (BadPlan, *UNREADABLE) as error:
-        raise CorruptStore(f"arrays, row {PROJECTION} is no projection ({error}); restore a backup.") from error
+        raise CorruptStore(f"arrays, row {PROJECTION} is not a projection ({error}); restore a backup.") from error
     return found
 
 

@@ -1,4 +1,4 @@
-"""Regressions that can forget."""
+"""Regressions from which records can be deleted exactly."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
             low, high = map(float, self.target_range)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise BadPlan(
-                f"target_range={self.target_range!r}: declare the range of the targets from what is publicly known, "
-                "such as (0, 500_000). Taken from the records, it would keep their largest and smallest target."
+                f"target_range={self.target_range!r}: declare the range of the targets from public knowledge, such as "
+                "(0, 500_000). A range taken from the records would reveal their largest and smallest target."
             ) from None
         if not (low < high and math.isfinite(high - low)):
             raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
@@ -96,9 +96,9 @@ class LinearRegressor(RegressorMixin, LinearModel):
 
     @guided
     def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
-        """Go on learning: with ``schedule="arrival"`` at a cost that does not grow with the records, else as `insert`.
+        """Continue learning, like `insert`; with ``schedule="arrival"`` at a cost that does not grow with the records.
 
-        The first call fits: declare ``expected_records``, which it cannot know from its few.
+        The first call fits: declare ``expected_records``, which it cannot know from its few records.
         """
         return self._partial_fit(X, y, ids, subjects)
 
@@ -107,16 +107,16 @@ class LinearRegressor(RegressorMixin, LinearModel):
         self._report_narrow(y)
 
     def _report_narrow(self, y: AnyArray | None) -> None:
-        """Warn, and keep nothing of it, if most targets lie close together: the model starts far from all of them."""
+        """Warn, and store nothing, if most targets are close together: the model starts far from all of them."""
         low, high = self.target_range_
         if y is None or len(y) < ENOUGH or y.dtype.kind not in "biuf":  # none, where only a plan is wanted
             return
         first, last = np.quantile(y.astype(np.float64), [0.05, 0.95])
         if 0.0 < last - first < NARROW * (high - low):
             warn_caller(
-                f"y: nine tenths of the targets lie in less than a tenth of target_range=({low:g}, {high:g}). A model "
-                "may not see the differences between them. Declare, from what is publicly known, the range of most "
-                "targets; those outside are clipped to it.",
+                f"y: nine tenths of the targets are in less than a tenth of target_range=({low:g}, {high:g}). A model "
+                "may not see the differences between them. Declare the range of most targets from public knowledge; "
+                "targets outside are clipped to it.",
                 RangeWarning,
             )
 

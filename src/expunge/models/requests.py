@@ -1,4 +1,4 @@
-"""Requests to a model at the end of a pipeline, and to learners of one's own, by one name each."""
+"""Requests to a model, to a model at the end of a pipeline, and to your own learner."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from expunge.base.errors import BadPlan
+from expunge.base.intake import Insert, Replace
 from expunge.engine import changing
 from expunge.engine.contributions import Records
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Insert, Replace
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.pipelines import KNOWN_NOISE, SEARCH, check_pipeline
 
@@ -32,10 +32,10 @@ def unlearn(model: Any, ids: Any = None, *, subjects: Any = None, missing: Missi
 
 
 def unlearn(model: Any, *given: Any, **named: Any) -> Outcome:
-    """Delete records, by id or by subject, from a model, a pipeline that ends in one, or a learner of your own.
+    """Delete records, by id or by subject, from a model, a pipeline that ends in one, or your own learner.
 
-    A pipeline is refused if `check_pipeline` finds that a step before the model keeps something of the records: it
-    would still be there. (To delete from the model all the same, ask it: ``pipe[-1].unlearn(ids)``.)
+    A pipeline is refused if `check_pipeline` finds that a step before the model keeps something of the records: the
+    deletion would not reach it. (To delete from the model anyway, call ``pipe[-1].unlearn(ids)``.)
 
     >>> from sklearn.pipeline import make_pipeline
     >>> from expunge import LogisticRegression
@@ -62,7 +62,7 @@ def insert(model: Any, X: Any, y: Any = None, ids: Any = None, *, subjects: Any 
 
 
 def insert(model: Any, *given: Any, **named: Any) -> Outcome:
-    """Add records to a model, a pipeline that ends in one, or a learner of your own.
+    """Add records to a model, a pipeline that ends in one, or your own learner.
 
     Rows are given as the pipeline takes them: the steps before the model transform them. It is refused as in `unlearn`.
     """
@@ -84,7 +84,7 @@ def replace(
 
 
 def replace(model: Any, *given: Any, **named: Any) -> Outcome:
-    """Correct records of a model, of a pipeline that ends in one, or of a learner of your own. See `insert`."""
+    """Correct records of a model, of a pipeline that ends in one, or of your own learner. See `insert`."""
     if isinstance(model, Learner):
         return changing.replace(model, *given, **named)
     return _replace(model, *given, **named)
@@ -110,7 +110,7 @@ def _replace(
 
 
 def _model_of(pipe: Any) -> ForgettingModel:
-    """Return the model that a pipeline ends in; raise if there is none, or if what stands before it would remember."""
+    """Return the model that a pipeline ends in; raise if there is none, or if an earlier step would keep records."""
     last = pipe
     while isinstance(last, Pipeline) and last.steps:
         last = last.steps[-1][1]
@@ -119,16 +119,16 @@ def _model_of(pipe: Any) -> ForgettingModel:
         if leaks:
             said = "; ".join(map(str, leaks))
             raise BadPlan(
-                f"pipe: what is deleted from its model would still be in it. {said}. Then refit. To delete from the "
-                "model all the same, ask the last step itself."
+                f"pipe: its steps would keep what is deleted from its model. {said}. Then refit. To delete from the "
+                "model anyway, call the last step itself."
             )
         return last
     kind = type(last).__name__
     if hasattr(last, "best_estimator_") or kind.endswith("SearchCV"):
         raise BadPlan(f"pipe: {kind}: {SEARCH[0]}, and no deletion reaches it. Instead, {SEARCH[1]}.")
     raise BadPlan(
-        f"pipe: it ends in a {kind}, which cannot forget. Let its last step be a model of Expunge's, or ask the model "
-        "inside of it."
+        f"pipe: it ends in a {kind}, which cannot delete records. Use a model of Expunge as its last step, or call the "
+        "model inside of it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Ridge regression that can forget: least squares from exact sums, without noise and without replays."""
+"""Ridge regression with exact deletion: least squares from exact sums, without noise and without replays."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ COARSE = 2.0**10
 class Ridge(RegressorMixin, SupervisedModel):
     """Least squares with an L2 penalty, from which records can be deleted exactly, at once, and without noise.
 
-    It keeps sums of products of columns, which lose a record by one subtraction that rounds nothing, and solves for the
-    coefficients anew. They are scikit-learn's: ``alpha`` is the weight of |w|² beside the sum of squared residuals.
-    Numbers are read to 45 bits below ``feature_bound`` (one for all columns, or one for each) and ``target_bound``, and
-    refused beyond: docs/estimators.md#ridge.
+    It stores sums of products of columns. A deletion subtracts the record without any rounding, and solves for the
+    coefficients again. They are scikit-learn's: ``alpha`` is the weight of |w|² relative to the sum of squared
+    residuals. Numbers are read to 45 bits below ``feature_bound`` (one for all columns, or one for each) and
+    ``target_bound``, and refused beyond: docs/estimators.md#ridge.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = Ridge(alpha=0.0).fit(X, 5 + 3 * X[:, 0])
@@ -66,7 +66,7 @@ class Ridge(RegressorMixin, SupervisedModel):
 
     @guided
     def partial_fit(self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
-        """Go on learning: fit at the first call, and insert from then on."""
+        """Continue learning: the first call fits, later calls insert."""
         return self._partial_fit(X, y, ids, subjects)
 
     def predict(self, X: Any) -> Array:
@@ -77,9 +77,9 @@ class Ridge(RegressorMixin, SupervisedModel):
         return np.asarray(rows @ weights + intercept)
 
     def to_sklearn(self) -> Any:
-        """Return the model alone, for serving: scikit-learn's own `Ridge`, with none of the records or the sums.
+        """Return the model alone, for serving: scikit-learn's own `Ridge`, without the records and the sums.
 
-        A copy cannot forget: make a new one after requests.
+        Deletions do not reach this copy: make a new one after requests.
         """
         self._need_fit()
         model = sklearn.linear_model.Ridge(self.plan_.alpha, fit_intercept=self.plan_.fit_intercept)
@@ -124,9 +124,9 @@ class Ridge(RegressorMixin, SupervisedModel):
         if len(tiny):
             column = int(tiny[0])
             warn_caller(
-                f"X: column {column} holds at most {largest[column]:.3g}, and with feature_bound="
-                f"{self.plan_.feature_bounds[column]:g} numbers are rounded to {units[column]:.3g}. Declare a smaller "
-                "feature_bound for it."
+                f"X: column {column} has at most {largest[column]:.3g}, and with "
+                f"feature_bound={self.plan_.feature_bounds[column]:g} numbers are rounded to {units[column]:.3g}. "
+                "Declare a smaller feature_bound for it."
             )
         return X
 

@@ -16,19 +16,19 @@ SEED_TELLS = (
 )
 """Why nothing in a file may come from a ``random_state``."""
 NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "plan_", "_metadata_request")
-"""Attributes that lie elsewhere in a file, or in none: what a pipeline passes on to `fit` is no part of a model."""
+"""Attributes that are elsewhere in a file, or not in it: what a pipeline passes to `fit` is not part of a model."""
 
 
 class Storable(Stored):
     """An estimator that can be saved into a file."""
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model, with its records and all that is kept beside them, into a new file.
+        """Write the model, its records and its transcript into a new file.
 
-        From then on use ``expunge.open(path)``: requests to it are durable. This model stays as it is, in memory, and
-        what is asked of it does not reach the file. Beside the file lies a key, in a file of its own, with which
-        receipts name people; keep it, and keep it apart from exported receipts. A model that was trained with a
-        ``random_state`` is refused: from that number, which can be found by trying, the noise could be computed.
+        From then on use ``expunge.open(path)``: requests to it are durable. This model stays in memory, and later
+        requests to it do not reach the file. Beside the file is a separate key file, for the digests that name people
+        in receipts; keep it, and keep it apart from exported receipts. A model that was trained with a ``random_state``
+        is refused: from that number, which can be found by trying, the noise could be computed.
         """
         self._need_fit()
         self._refuse_seed()
@@ -59,7 +59,9 @@ class Storable(Stored):
         attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}
         for name, value in {**parameters, **attributes}.items():
             if (strange := KNOWN.strange(value)) is not None:
-                raise BadPlan(f"{name}: a file cannot hold a {strange}; take it off the model, or keep it elsewhere.")
+                raise BadPlan(
+                    f"{name}: a file cannot hold a {strange}; remove it from the model, or keep it elsewhere."
+                )
         return Description(known.__name__, parameters, attributes, self.plan_)
 
 

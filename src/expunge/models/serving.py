@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set, Sized
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -10,13 +9,12 @@ import numpy as np
 
 from expunge.base.columns import rows_in
 from expunge.base.errors import BadPlan, BadRecords, ExpungeError, PlanWarning, SeedWarning, warn_caller
-from expunge.base.intake import as_ids, check_number
+from expunge.base.intake import Delete, Insert, Replace, Request, as_ids, as_own_ids, check_named, check_number
 from expunge.base.types import AnyArray, Array
 from expunge.engine.learner import Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Delete, Insert, Replace, Request, check_named
 from expunge.engine.verifying import Verification
 from expunge.models.showing import if_available
 from expunge.solvers.plans.sized import Standing
@@ -47,7 +45,7 @@ class Serving:
     # --- requests ---
 
     def unlearn(self, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error") -> Outcome:
-        """Delete records, named by id or by subject: afterwards everything is as if they had never been there.
+        """Delete records, by id or by subject: afterwards everything is as if they had never been in the data.
 
         With ``missing="ignore"`` those that are not found are skipped, and one named twice is deleted once.
         The outcome is for you only: it depends on what was deleted, so do not store or log it.
@@ -55,7 +53,7 @@ class Serving:
         return self.serve_request(self.prepare_request(Delete(ids, subjects, missing)))
 
     def prepare_request(self, request: Request) -> Request:
-        """Check a request as far as it goes without the records, and return it in the form in which it is served.
+        """Check a request as far as possible without the records, and return it in the form in which it is served.
 
         Its ``columns`` are those of `insert`; those of the result are arrays, encoded. Nothing is changed.
         """
@@ -70,11 +68,11 @@ class Serving:
         match request:
             case Delete():
                 self._check_named(request)
-                ids, subjects = _names("ids", request.ids), _names("subjects", request.subjects)
+                ids, subjects = as_own_ids("ids", request.ids), as_own_ids("subjects", request.subjects)
                 return Delete(ids, subjects, request.missing, request.at)
             case Replace():
                 self._check_named(request)
-                ids, subjects = _names("ids", request.ids), _names("subjects", request.subjects)
+                ids, subjects = as_own_ids("ids", request.ids), as_own_ids("subjects", request.subjects)
             case Insert():
                 ids = None if request.ids is None else as_ids("ids", request.ids).copy()
                 subjects = None if request.subjects is None else as_ids("subjects", request.subjects).copy()
@@ -94,29 +92,37 @@ class Serving:
     def serve_request(self, prepared: Request) -> Outcome:
         """Serve a request that `prepare_request` has returned (or another of that form).
 
-        An error with ``refused`` set says that none of it was begun. After any other, such as Ctrl-C, `has_begun` says
-        whether it was: then the next call finishes it, with the coins that were tossed for it. Do not ask again.
+        An error with ``refused`` set says that the request was not begun. After any other error, such as Ctrl-C,
+        `has_begun` says whether it was: then the next call finishes it, with its own coins. Do not repeat it.
         """
         self._check_fitted()
         self._warn_of_late()
-        with self._owner.lock, self._randomness() as randomness:
-            rank = self._rank()
-            if isinstance(prepared, Insert) and self._records.has_subjects:
-                try:
-                    self._owner.catch_up(self._publish)
-                    self._records.check_new(prepared.ids)
-                    self._refuse_crowds(prepared.subjects, self._records)
-                except ExpungeError as error:
-                    error.refused = True
-                    raise
-            before = self._records.count
-            self._owner.seeded = self._owner.seeded or self.random_state is not None
-            outcome = self._owner.serve(prepared, randomness, self._publish)
-            now = self._records.count
-        deleted = outcome.removed if isinstance(prepared, Delete) else 0
-        for said, kind in self.plan_.remarks(Standing(before, rank), Standing(now, self._rank()), deleted):
-            warn_caller(said, kind)
+        with self._owner.lock:
+            owner = self._owner  # another, if there was a fresh fit while this waited
+            before = Standing(owner.records.count, self._rank())
+            with self._randomness() as randomness:
+                if isinstance(prepared, Insert) and owner.records.has_subjects:
+                    self._check_crowds(prepared)
+                    before = Standing(owner.records.count, before.rank)
+                owner.seeded = owner.seeded or self.random_state is not None
+                outcome = owner.serve(prepared, randomness, self._publish)
+            count = owner.records.count
+        now = Standing(count, self._rank())
+        if now.records not in self.plan_.untroubled or now.rank != before.rank:
+            deleted = outcome.removed if isinstance(prepared, Delete) else 0
+            for said, kind in self.plan_.remarks(before, now, deleted):
+                warn_caller(said, kind)
         return outcome
+
+    def _check_crowds(self, prepared: Insert) -> None:
+        """Refuse records of subjects that would have too many, once what was interrupted is finished."""
+        try:
+            self._owner.catch_up(self._publish)
+            self._records.check_new(prepared.ids)
+            self._refuse_crowds(prepared.subjects, self._records)
+        except ExpungeError as error:
+            error.refused = True
+            raise
 
     def has_begun(self, prepared: Request) -> bool:
         """Say whether this very request, as it was given to `serve_request`, has been begun (or is done)."""
@@ -147,7 +153,7 @@ class Serving:
         self._need_fit()
         self._check_named(Delete(ids, subjects))
         name = "subjects" if ids is None else "ids"
-        each = _names(name, subjects if ids is None else ids)
+        each = as_own_ids(name, subjects if ids is None else ids)
         requests = [Delete(**{name: each[j : j + 1]}) for j in range(len(each))]
         return np.array(self._owner.chances(requests, self._publish))
 
@@ -167,13 +173,13 @@ class Serving:
         with self._owner.lock:
             held = self._records.subjects
         if held is None:
-            raise BadRecords("subjects: this model was fitted without subjects; its records are named by ids.")
+            raise BadRecords("subjects: this model was fitted without subjects; use ids.")
         return np.unique(held)
 
     @property
     @if_available
     def n_records_(self) -> int:
-        """How many records the model has been trained on, as things are now."""
+        """How many records the model has now."""
         self._check_fitted()
         self._look()
         return self._owner.count
@@ -181,9 +187,9 @@ class Serving:
     @property
     @if_available
     def transcript_(self) -> Transcript:
-        """The state beside the records: arrays ``sums``, ``answers`` and ``iterates``, one row a step.
+        """The state in addition to the records: arrays ``sums``, ``answers`` and ``iterates``, one row per step.
 
-        They are the model's own, to look at; `verify` notices if they are changed.
+        Do not change them; `verify` would detect it.
         """
         self._need_fit()
         with self._owner.lock:  # all of one state
@@ -239,7 +245,7 @@ class Serving:
         state = self.random_state
         shown = state if isinstance(state, (int, np.integer)) else type(state).__name__
         warn_caller(
-            f"random_state={shown} is for tests: whoever knows it, or finds it by trying, can compute {what}. In "
+            f"random_state={shown} is for tests: anyone who knows it, or finds it by trying, can compute {what}. In "
             f"production {instead}.",
             SeedWarning,
         )
@@ -247,7 +253,7 @@ class Serving:
     def _check_named(self, request: Delete | Replace) -> None:
         check_named(request)
         if request.subjects is not None and not self._records.has_subjects:
-            raise BadRecords("subjects: this model was fitted without subjects; name the records by ids.")
+            raise BadRecords("subjects: this model was fitted without subjects; give ids.")
 
     def _refuse_crowds(self, subjects: Any, records: MemoryRecords | None) -> None:
         """Raise if a subject has more records than declared, on which the noise was planned."""
@@ -285,17 +291,3 @@ class Serving:
     def _look(self) -> None:
         """Publish what another process has done meanwhile."""
         self._owner.look(self._publish)
-
-
-def _names(name: str, given: Any) -> Any:
-    """Return ids or subjects, if any are given, as an array of their own, also if there is one, or a set of them."""
-    if given is None:
-        return None
-    if isinstance(given, Set):
-        try:
-            given = sorted(given)
-        except TypeError as error:
-            raise BadRecords(f"{name}: ids must be integers or strings, all of one kind ({error}).") from error
-    elif isinstance(given, str) or not isinstance(given, Sized) or getattr(given, "ndim", 1) == 0:
-        given = [given]
-    return as_ids(name, given).copy()

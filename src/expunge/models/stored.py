@@ -1,13 +1,12 @@
-"""A model that lives in a file: closing it, and its receipts."""
+"""A model in a file: closing it, and its receipts."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 from expunge.base.errors import StoreError
-from expunge.base.intake import as_ids
+from expunge.base.intake import Delete, NamedBy, as_ids, check_named
 from expunge.base.types import Mask
-from expunge.engine.requests import Delete, NamedBy, check_named
 from expunge.models.serving import Serving
 from expunge.store.copies import compact_kept
 from expunge.store.owner import StoredOwner
@@ -16,7 +15,7 @@ from expunge.store.session import Filed
 
 
 class Stored(Filed, Serving):
-    """A model that may live in a file."""
+    """A model that may be stored in a file."""
 
     @property
     def _store(self) -> StoredOwner:
@@ -31,18 +30,18 @@ class Stored(Filed, Serving):
         owner = self.__dict__.get("_owner")
         if owner is not None and owner.path is not None:
             raise StoreError(
-                f"{what}: this model lives in {owner.path}, which keeps its records. Use insert, or replan(); to "
-                "start from other records, fit a new model and save it to another path."
+                f"{what}: this model is stored in {owner.path}, with its records. Use insert, or replan(); to start "
+                "from other records, fit a new model and save it to another path."
             )
 
     def close(self) -> None:
-        """Close the file that the model lives in; a model in memory has nothing to close."""
+        """Close the model's file; a model in memory has nothing to close."""
         owner = self.__dict__.get("_owner")
         if owner is not None:
             owner.close()
 
     def compact(self) -> None:
-        """Rewrite the file in canonical order, without empty pages: its layout then tells nothing of its history."""
+        """Rewrite the file in canonical order, without empty pages: its layout then reveals no history."""
         self._need_fit()
         compact_kept(self._store)
 
@@ -52,11 +51,11 @@ class Stored(Filed, Serving):
         return self._store.export(ids, subjects)
 
     def were_erased(self, ids: Any = None, subjects: Any = None) -> Mask:
-        """Say of each id, or of each subject, whether it was named in a request that deleted: ask before an insertion.
+        """Say for each id, or each subject, whether a deletion has named it; call this before an insertion.
 
-        Whoever was erased may come back, but hardly by mistake. All receipts are read for it, so `insert` does not ask.
-        A request that found nobody does not count. One that found some of those it named counts for all of them: its
-        receipt does not tell them apart.
+        Deleted people may come back, but not by mistake. This reads all receipts, so `insert` does not call it. A
+        request that found nobody does not count. A request that found some of those it named counts for all of them:
+        its receipt does not distinguish them.
         """
         check_named(Delete(ids, subjects))
         return self._erased(subjects=subjects)[0] if ids is None else self._erased(ids=ids)[0]

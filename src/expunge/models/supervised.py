@@ -9,9 +9,9 @@ from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
 from expunge.base.columns import is_sparse
+from expunge.base.intake import Insert, Replace
 from expunge.base.types import AnyArray, Array
 from expunge.engine.outcome import Outcome
-from expunge.engine.requests import Insert, Replace
 from expunge.models.forgetting import TABLE, ForgettingModel, refuse_masked, refuse_nan
 from expunge.models.habits import guided
 from expunge.models.showing import if_available
@@ -39,7 +39,7 @@ class SupervisedModel(ForgettingModel):
     def fit(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Self:
         """Learn from records, with an id each (without ids they are numbered 0, 1, 2, …).
 
-        ``subjects`` says whose record each is; by default each is its own.
+        ``subjects`` says whose record each is; by default each record is its own subject.
         """
         with self._as_it_was():
             self._fit(X, y, ids, subjects)
@@ -54,13 +54,13 @@ class SupervisedModel(ForgettingModel):
         return self
 
     def insert(self, X: Any, y: Any, ids: Any = None, subjects: Any = None) -> Outcome:
-        """Add records, exactly as if they had been there from the start. An id that was deleted may come back."""
+        """Add records, exactly as if they had been in the data from the start. An id that was deleted may come back."""
         return self.serve_request(self.prepare_request(Insert((X, y), ids, subjects)))
 
     def replace(
         self, X: Any, y: Any, ids: Any = None, subjects: Any = None, missing: Literal["error", "ignore"] = "error"
     ) -> Outcome:
-        """Correct records, named by id (or by subject, who must then have one): as if they had always been so.
+        """Correct records, by id (or by subject, with one record each), as if they had always been so.
 
         With ``missing="ignore"`` those that are not found are skipped.
         """

@@ -1,4 +1,4 @@
-"""Where models may lie: convex sets, with their projections and linear minimisers."""
+"""Domains of models: convex sets, with their projections and linear minimisers."""
 
 from __future__ import annotations
 

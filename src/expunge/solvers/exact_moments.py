@@ -26,7 +26,7 @@ and no other is more."""
 AT_ONCE = 2**18
 """How many numbers of slices are made at a time."""
 FEW = 4
-"""So many rows are multiplied out one by one."""
+"""Up to this many rows are multiplied out one by one."""
 NARROW = 0.1
 """Columns whose variance is below this share of their mean square are shifted before they are centred."""
 EXTREME = 2.0**200
@@ -218,7 +218,7 @@ def _circle(width: int) -> tuple[Ints, Ints]:
 
 @lru_cache(maxsize=8)
 def _upper(width: int) -> Ints:
-    """Return where the numbers of a level stand in the upper triangle of a matrix."""
+    """Return where the numbers of a level are in the upper triangle of a matrix."""
     one, other = _circle(width)
     return np.minimum(one, other) * width + np.maximum(one, other)
 

@@ -1,4 +1,4 @@
-"""Where points can lie, as publicly known: in a ball around 0, or in a box."""
+"""The region of the points, as publicly known: a ball around 0, or a box."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from expunge.base.norms import row_norms, shortened
 from expunge.base.types import Array, Ints
 
 NARROW = 2**12
-"""A column that is narrower than others by more than this factor cannot be seen beside them."""
+"""A column that is narrower than others by more than this factor has no visible effect."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,14 +32,14 @@ class Extent:
         return np.clip(points, -self.half_widths, self.half_widths)
 
     def outside(self, X: Array) -> int:
-        """Return how many points lie outside, by more than a rounding error."""
+        """Return how many points are outside, by more than a rounding error."""
         apart = X - self.center
         if self.half_widths is None:
             return int(np.count_nonzero(row_norms(apart) > self.radius * (1 + 1e-12)))
         return int(np.count_nonzero((np.abs(apart) > self.half_widths + 1e-12 * self.radius).any(axis=1)))
 
     def narrow(self) -> Ints:
-        """Return the columns that cannot be seen beside the widest."""
+        """Return the columns that are too narrow, compared with the widest, to have an effect."""
         if self.half_widths is None:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.half_widths * NARROW < self.half_widths.max())
@@ -84,8 +84,8 @@ def declared_extent(features: int, radius: Any, low: Any, high: Any) -> Extent:
         raise BadPlan("radius, low, high: give radius, or low and high, but not both.")
     if radius is None and (low is None or high is None):
         raise BadPlan(
-            "radius, low, high: declare where points can lie, from what is publicly known: radius= (around 0), or low= "
-            "and high=. Taken from the records, it would keep the outermost of them."
+            "radius, low, high: declare the region of the points from public knowledge: radius= (around 0), or low= "
+            "and high=. A region taken from the records would reveal the outermost of them."
         )
     if radius is not None:
         if isinstance(radius, bool) or not isinstance(radius, (int, float, np.integer, np.floating)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Gradient:
         """The largest norm of a record's slopes, before clipping."""
         return self.loss.lipschitz
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """The largest norm that a contribution can have."""
         return self.longest_row * (self.steepest if self.clip is None else min(self.clip, self.steepest))
@@ -124,7 +125,7 @@ class Gradient:
     def _slopes(
         self, step: int, path: Path, features: Any, targets: AnyArray, product: Callable[[Any, Array], Array]
     ) -> Array:
-        return self._clipped(self._slopes_at(path[-1], features, targets, product))
+        return self._clipped(self._slopes_at(path.newest, features, targets, product))
 
     def _clipped(self, slopes: Array) -> Array:
         clip = self.clip

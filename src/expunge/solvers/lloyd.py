@@ -37,7 +37,7 @@ class Lloyd:
     seed: int
 
     DEAD: ClassVar[float] = 3.0
-    """A count below so many standard deviations of its noise is taken for 0."""
+    """A count below this many standard deviations of its noise counts as 0."""
     FINEST: ClassVar[float] = 0.1
     """Centres are split as long as the noise puts the parts off by less than this share of the radius."""
     APART: ClassVar[float] = 2.0**-12

@@ -14,7 +14,7 @@ from expunge.engine.transcript import Path
 from expunge.solvers.exact_moments import EXACT_TO, Moments, Normal
 
 NEGLIGIBLE = 8.0 * float(np.finfo(np.float64).eps)
-"""Times the number of features: what counts as 0 beside 1, where least squares is solved."""
+"""Times the number of features: what counts as 0 relative to 1, where least squares is solved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +130,14 @@ class Gram:
         if len(beyond):
             column = int(beyond[0])
             raise BadRecords(
-                f"features: column {column} holds {largest[column]:.6g} (or its negative), beyond "
+                f"features: column {column} has {largest[column]:.6g} (or its negative), beyond "
                 f"feature_bound={bounds[column]:g}. Declare a larger feature_bound for it, or scale it down."
             )
         highest = float(np.abs(batch[1]).max())
         if not highest <= target_bound:
             raise BadRecords(
-                f"targets: there is {highest:.6g} (or its negative), beyond target_bound={target_bound:g}. "
-                "Declare a larger target_bound, or scale targets down."
+                f"targets: one is {highest:.6g} (or its negative), beyond target_bound={target_bound:g}. Declare a "
+                "larger target_bound, or scale targets down."
             )
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:

@@ -1,4 +1,4 @@
-"""A durable home for a model: one SQLite file, in which requests are never lost and deleted bytes are gone."""
+"""A model in one SQLite file, in which requests are never lost and deleted bytes are gone."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from expunge.base.errors import BadPlan, CorruptStore
-from expunge.store.keys import FilePath, Signer, check_hex, confirms, is_hex, load_public_key, read_file
+from expunge.store.keys import FilePath, Signer, confirms, load_public_key, read_file
 from expunge.store.receipts import (
     FORMAT,
     SAYS,
@@ -37,7 +37,9 @@ from expunge.store.receipts import (
     _from_dict,
     _parsed,
     _whole,
+    check_hex,
     genesis,
+    is_hex,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def find(receipts: Iterable[Receipt], key: bytes, *, ids: object = None, subject
     Names must be of the type that the model has, numbers or text. Insertions name nobody, and are never found.
     """
     if ids is None and subjects is None:
-        raise BadPlan("give ids or subjects, to say whom to look for.")
+        raise BadPlan("give ids or subjects to look for.")
     wanted: set[str] = set()
     if ids is not None:
         wanted.update(_digests(key, "ids", ids))
@@ -67,8 +69,8 @@ def export(
     """Return receipts, in order, as a document for a privacy officer to file as JSON.
 
     ``store`` is the store's random id, ``head`` the hash of its last receipt (with none, `genesis` of the store) and
-    ``version`` that of its state. A ``signer`` signs what stands around the receipts: all but the text for people.
-    Note the head in another place now and then: it shows later that no receipt from before was taken out.
+    ``version`` that of its state. A ``signer`` signs what stands around the receipts: all but the text for people. Note
+    the head in another place from time to time: it shows later that no earlier receipt was removed.
     """
     document = {
         "format": FORMAT,
@@ -139,11 +141,11 @@ def check_receipts(
 
     ``exported`` is what `export` gave, its JSON (text that begins with a brace), or the path of a file with it.
     ``public_key`` is the operator's, in hexadecimal digits or as the path of a PEM file, and from another source than
-    the export: whoever altered that could have put in a key as well. With it every receipt must be signed, as taking a
-    signature off leaves no other trace; without it signatures are only counted. What stands around the receipts must be
-    signed too if the export names a key; if it names none, it was exported without one, and ``framed`` is False.
-    ``noted`` is a head hash noted earlier, which must still be there: it alone shows that the last receipts were not
-    taken off together with the head. Versions must ascend, but may skip numbers.
+    the export: anyone who altered the export could have added a key as well. With it every receipt must be signed,
+    since removing a signature leaves no other trace; without it signatures are only counted. What stands around the
+    receipts must be signed too if the export names a key; if it names none, it was exported without one, and ``framed``
+    is False. ``noted`` is a head hash noted earlier, which must be among the receipts: it alone shows that the last
+    receipts were not removed together with the head. Versions must ascend, but may skip numbers.
     """
     key = None if public_key is None else load_public_key(public_key)
     if noted is not None:
@@ -161,11 +163,11 @@ def check_receipts(
     problems += _frame_problems(document, walk)
     if walk.unsigned:
         problems.append(
-            f"signatures: {walk.unsigned:,} of {len(document['receipts']):,} receipts have none: these were written "
-            "without the key, or their signatures were taken off."
+            f"signatures: {walk.unsigned:,} of {len(document['receipts']):,} receipts have none: they were written "
+            "without the key, or their signatures were removed."
         )
     if noted not in (None, beginning) and noted not in walk.hashes:
-        problems.append("noted: no receipt has this hash; receipts were altered or taken out since it was noted.")
+        problems.append("noted: no receipt has this hash; receipts were altered or removed since it was noted.")
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"… and {len(problems) - MOST_PROBLEMS} more."]
     framed = key is not None and is_framed(document, key)
@@ -174,9 +176,9 @@ def check_receipts(
     return ReceiptsCheck(tuple(problems), len(document["receipts"]), walk.signed, walk.unsigned, framed)
 
 
-_BREAK = "previous: not the hash of the receipt before; one was taken out, put in or moved here."
+_BREAK = "previous: not the hash of the receipt before; one was removed, added or moved here."
 _NO_BEGINNING = (
-    "previous: not where the receipts of this store begin; the first were taken out, or these are another store's."
+    "previous: not where the receipts of this store begin; the first were removed, or these belong to another store."
 )
 
 
@@ -259,7 +261,7 @@ def _frame_problems(document: dict[str, Any], walk: _Walk) -> Iterator[str]:
     if key is not None and not is_hex(key, 64):
         yield "public_key: expected 64 hexadecimal digits, in lower case, or null."
     elif key is not None and walk.key is not None and key != walk.key.public_bytes_raw().hex():
-        yield "public_key: another one than was given."
+        yield "public_key: not the one that was given."
 
 
 def _unframed(document: dict[str, Any]) -> str | None:
@@ -269,6 +271,6 @@ def _unframed(document: dict[str, Any]) -> str | None:
     if document.get("public_key") is None:
         return None  # exported without a key
     return (
-        "signature: missing, though the export names a key: it was taken off, or an earlier version of Expunge has "
-        "written this. Export again."
+        "signature: missing, although the export names a key: it was removed, or an earlier version of Expunge wrote "
+        "this. Export again."
     )

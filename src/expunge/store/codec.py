@@ -54,8 +54,8 @@ class Registry:
         text = json.dumps(self._plain(value), ensure_ascii=True, separators=(",", ":"))
         if len(text) > LONGEST:
             raise BadPlan(
-                f"this model's description has {len(text):,} letters, and a store takes {LONGEST:,}: shorten the names "
-                "of features and classes, or leave them out."
+                f"this model's description has {len(text):,} letters, but a store takes at most {LONGEST:,}: shorten "
+                "the names of features and classes, or leave them out."
             )
         if too_many := _too_many(text):
             raise BadPlan(f"this model's description has {too_many}; train it with fewer features, classes or names.")
@@ -117,19 +117,17 @@ class Registry:
             case {"array": [kind, shape, numbers]}:
                 dtype, count = _dtype(kind), _count(shape)
                 if len(numbers) != count:
-                    raise ValueError("an array has another length than it says")
+                    raise ValueError("an array has another length than declared")
                 if dtype.kind == "U":
                     reading.take(count * dtype.itemsize // 4)
                 return np.array(numbers, dtype=dtype).reshape(shape)
             case {"is": name, "with": parts}:
                 if name not in self.classes:
-                    raise CorruptStore(f"{name!r} is nothing that a store can hold; restore a backup.")
+                    raise CorruptStore(f"{name!r} cannot be in a store; restore a backup.")
                 return self._made(self.classes[name], {key: self._value(each, reading) for key, each in parts.items()})
             case {"stranger": name}:
                 if name not in reading.strangers:
-                    raise BadPlan(
-                        f"loss: this model has one of its own, {name}; hand it in: open(path, loss={name}())."
-                    )
+                    raise BadPlan(f"loss: this model has a custom loss, {name}; give it: open(path, loss={name}()).")
                 return reading.strangers[name]
         raise CorruptStore("a value of unknown kind; restore a backup.")
 
@@ -201,7 +199,7 @@ def _dtype(text: Any) -> np.dtype[Any]:
         dtype = np.dtype(text)
         if _is_plain(dtype):
             return dtype
-    raise CorruptStore(f"arrays of {text!r} are nothing that a store can hold; restore a backup.")
+    raise CorruptStore(f"arrays of {text!r} cannot be in a store; restore a backup.")
 
 
 def _count(shape: Any) -> int:
@@ -239,5 +237,5 @@ def unpack(content: bytes) -> tuple[str, dict[str, AnyArray]]:
             raise
         raise CorruptStore(f"packed arrays cannot be read ({error}); restore a backup.") from error
     if at != len(content):
-        raise CorruptStore("packed arrays have another length than they say; restore a backup.")
+        raise CorruptStore("packed arrays have another length than declared; restore a backup.")
     return str(info), arrays

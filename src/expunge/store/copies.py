@@ -1,4 +1,4 @@
-"""Looking after a store: compacting it, backups, and going back to one without bringing anybody back."""
+"""Compacting a store, backups, and restoring one without bringing deleted people back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from expunge.base.errors import BadPlan, BusyStore, CorruptStore, StoreError
+from expunge.base.intake import Delete, Insert, NamedBy
 from expunge.base.types import AnyArray
 from expunge.engine.randomness import Randomness
-from expunge.engine.requests import Delete, Insert, NamedBy
 from expunge.store import failpoints
 from expunge.store.chain import check_receipts, export, is_framed, read_exported
-from expunge.store.disk import sync_folder
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, as_signer, confirms, load_key, load_public_key
 from expunge.store.locks import WriterLock
@@ -39,7 +38,7 @@ from expunge.store.state import (
     today,
     write_state,
 )
-from expunge.store.surroundings import beside, check_neighbours
+from expunge.store.surroundings import beside, check_neighbours, sync_folder
 
 MOST_VERSIONS = 2**62
 """Up to what version a store can be restored: receipts go on from there, and have to be told apart."""
@@ -80,7 +79,7 @@ def rewrite(file: StoreFile, check: Callable[[], None]) -> None:
 def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, wait: float = WAIT) -> None:
     """Write a copy of a store, as it is after its last request, to another path; its key goes with it.
 
-    Keep backups no longer than you may: they have the records that are erased later. `restore` erases these again.
+    Do not keep backups longer than you may: they contain records that are deleted later. `restore` deletes these again.
     """
     path, to = as_path(path), as_path(to)
     check_new(to)
@@ -132,10 +131,10 @@ def _writing_beside(path: Path, new: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Restored:
-    """What going back to a backup meant."""
+    """What restoring a backup did."""
 
     erased: int
-    """How many records of the backup were erased again."""
+    """How many records of the backup were deleted again."""
     replaced: int
     """How many records had been replaced since then: these have their old content, and must be replaced again."""
     inserted: int
@@ -145,7 +144,7 @@ class Restored:
 
 
 class _Told(NamedTuple):
-    """Who was erased since a backup was made, as told by the store that is replaced, or by receipts that were given."""
+    """Who was deleted since a backup was made, according to the replaced store or to given receipts."""
 
     document: dict[str, Any]
     waiting: Pending | None = None
@@ -169,16 +168,16 @@ def restore(
     public_key: Any = None,
     noted: str | None = None,
 ) -> Restored:
-    """Put a backup in the place of a store, and erase again who was erased since it was made.
+    """Put a backup in the place of a store, and delete again those who were deleted since it was made.
 
-    Who that was is known from the receipts: of the store that is there now or, if it cannot be read, from
-    ``receipts``, which `export_receipts` gave (or the path of a file of them). To erase them again gets a receipt of
-    its own, for which ``sign_with`` is as in `expunge.open`. Where receipts are signed, the last one must be, and so
-    vouches for those before it: by ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given,
-    the key that the backup has noted, or else the store. ``sign_with=False`` takes unsigned ones deliberately.
-    ``noted`` is a head hash noted earlier, which must be among the receipts: nothing else shows that the last ones
-    were not taken off. Nobody may have the store open meanwhile. Go back because a file is lost or damaged, never
-    because a deletion turned out one way or the other: that would be a bias.
+    The receipts say who that was: those of the current store or, if it cannot be read, ``receipts``, the result of
+    `export_receipts` (or the path of a file with it). Deleting them again gets its own receipt, for which ``sign_with``
+    is as in `expunge.open`. If receipts are signed, the last one must be signed, and it vouches for those before it: by
+    ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given, the key that the backup has noted,
+    or else the store. ``sign_with=False`` accepts unsigned ones deliberately. ``noted`` is a head hash noted earlier,
+    which must be among the receipts: nothing else shows that the last ones were not removed. Nobody may have the store
+    open meanwhile. Restore only because a file is lost or damaged, never because of how a deletion turned out: that
+    would be a bias.
     """
     source, target, signer = as_path(backup), as_path(path), as_signer(sign_with)
     check_name(target)
@@ -213,8 +212,8 @@ def restore(
         _finish(StoredOwner(target, loss=loss, wait=wait, signer=signer))
     except StoreError as error:
         raise StoreError(
-            f"{target}: the backup is restored, but not all is done that belongs to it ({error}) Whoever opens it next "
-            "does so first."
+            f"{target}: the backup is restored, but one step is not finished ({error}) The next process that opens it "
+            "finishes it first."
         ) from error
     return restored
 
@@ -228,7 +227,7 @@ def _finish(owner: StoredOwner) -> None:
 
 
 def _key_of(target: Path, source: Path, state: State) -> bytes:
-    """Return the key of a store, which its backups have too; by another nobody who was erased would be found."""
+    """Return the key of a store, which its backups have too; by another nobody who was deleted would be found."""
     files = [file for file in (beside(target, "-key"), beside(source, "-key")) if file.exists()]
     keys = [load_key(file) for file in files or [beside(target, "-key")]]
     for file, key in zip(files, keys, strict=True):
@@ -260,7 +259,7 @@ def _receipts_of(path: Path, noted: str | None) -> _Told:
         raise
     except StoreError as error:
         raise StoreError(
-            f"receipts: who was erased since the backup cannot be read from {path} ({error}). Give the receipts that "
+            f"receipts: cannot read from {path} who was deleted since the backup ({error}). Give the receipts that "
             "export_receipts() gave last."
         ) from error
     said = export(receipts, store=state.store, head=state.head, version=state.version)
@@ -294,7 +293,7 @@ def _prepare(
     new: Path, target: Path, source: Path, told: _Told, strangers: dict[str, Any],
     signer: Signer | Literal[False] | None, public_key: Any,
 ) -> Restored:  # fmt: skip
-    """Make a copy of the backup the store's next state: with all receipts, and the erasures to do again waiting."""
+    """Make a copy of the backup the store's next state: with all receipts, and the deletions to do again waiting."""
     said, waiting = told.document, told.waiting
     file = StoreFile(new)
     try:
@@ -306,8 +305,8 @@ def _prepare(
         version = _version(told, state, receipts, keys)
         if told.behind:
             raise StoreError(
-                f"receipts: {target} can be read, and has receipts that are not among those given: whoever they erased "
-                "would be back. Leave receipts out."
+                f"receipts: {target} can be read, and has receipts that are not among those given: people deleted by "
+                "them would be back. Leave receipts out."
             )
         key = _key_of(target, source, state)
         newer = receipts[state.receipts :]
@@ -369,8 +368,9 @@ def _check_signed(
     if last.signature is None:
         if signer is not False:
             raise CorruptStore(
-                "receipts: the last one is not signed, though this store signs: it, and any before it, may be made up. "
-                "Give what export_receipts() gave last; or sign_with=False, if they were left unsigned deliberately."
+                "receipts: the last one is not signed, although this store signs: it, and any before it, may be "
+                "forged. Give what export_receipts() gave last; or sign_with=False, if they were left unsigned "
+                "deliberately."
             )
         return None
     for key in keys:
@@ -378,13 +378,13 @@ def _check_signed(
             return str(key.public_bytes_raw().hex())
     if keys:
         raise CorruptStore(
-            "receipts: the last one is not signed by the key that is known; it, and any before it, may be made up. "
-            "Give what export_receipts() gave last; or, if the key was changed since, give public_key."
+            "receipts: the last one is not signed by the known key; it, and any before it, may be forged. Give what "
+            "export_receipts() gave last; or, if the key was changed since, give public_key."
         )
     if signer is None:
         raise BadPlan(
-            "public_key: the receipts of this store are signed, and nothing says by whom; give the public key, or "
-            "sign_with=False to take them as they are."
+            "public_key: the receipts of this store are signed, but the key is not known; give the public key, or "
+            "sign_with=False to accept them as they are."
         )
     return None
 
@@ -397,8 +397,8 @@ def _version(told: _Told, state: State, receipts: list[Receipt], keys: list[Any]
         version = int(said["version"])
     elif said.get("signature") is not None and keys:
         raise CorruptStore(
-            "receipts: signature: not made for this export by the key that is known; give what export_receipts() gave "
-            "last, or give public_key."
+            "receipts: signature: not made for this export by the known key; give what export_receipts() gave last, or "
+            "give public_key."
         )
     if version >= MOST_VERSIONS:
         raise CorruptStore(f"receipts: version {version} leaves none for later requests; give those of this store.")
@@ -412,7 +412,7 @@ def _check_descent(source: Path, state: State, said: dict[str, Any], receipts: l
     heads = [receipt.hash for receipt in receipts]
     if state.receipts > len(heads) or (state.receipts and heads[state.receipts - 1] != state.head):
         raise StoreError(
-            f"receipts: they do not go on where those of {source} end; give what export_receipts() gave last."
+            f"receipts: they do not continue where those of {source} end; give what export_receipts() gave last."
         )
 
 

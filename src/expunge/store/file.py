@@ -10,20 +10,49 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
+import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from expunge.base.errors import BusyStore, CorruptStore, NewerStore, NotAStore, ReadOnlyStore, StoreError
-from expunge.store import descriptors
-from expunge.store.blobs import _HEAD, blob_size, checksum, least_local
-from expunge.store.disk import sync_file
+from expunge.store import surroundings
 from expunge.store.sqlite import FAILURES, FULL, NORMAL, OFF, WAIT, insist, named_error, named_errors
-from expunge.store.surroundings import beside, check_links, check_neighbours, check_one_log, make_private, reset_log
+
+_HEAD = struct.Struct("<II")
+
+
+@cache
+def least_local(page: int) -> int:
+    """Return how many bytes of a long blob SQLite keeps in the B-tree, where blobs fill their pages."""
+    return (page - 12) * 32 // 255 - 23
+
+
+def _header(length: int) -> int:
+    """Return the size of the header of SQLite's row with such a blob."""
+    code, size = 2 * length + 12, 1
+    while code >= 128:
+        code, size = code >> 7, size + 1
+    return size + 2
+
+
+def blob_size(page: int, content: int) -> int:
+    """Return the length of the blob for so many bytes: its pages are full."""
+    least, step = least_local(page), page - 4
+    pages = max(1, -(-(content + _HEAD.size) // step))
+    size = least + pages * step
+    size -= _header(size)
+    return size if size - least >= content + _HEAD.size else size + step
+
+
+def checksum(table: str, number: int, content: Any) -> int:
+    """Return the checksum of a row, which tells it from any other row."""
+    return zlib.crc32(content, zlib.crc32(f"{table} {number}".encode()))
+
 
 FORMAT = 1
 """The version of the layout that this library writes."""
@@ -54,9 +83,10 @@ class StoreFile:
         self._building = building
         self.wait = wait
         self._level: int | None = None
-        self._check_path()
-        check_neighbours(path)
-        self._held: Any = descriptors.hold(path)
+        surroundings.check_file(path)
+        surroundings.check_neighbours(path)
+        self._log = surroundings.beside(path, "-wal")
+        self._held: Any = surroundings.hold_open(path)
         self._name = os.fspath(path)  # looked up several times a request, where a Path takes as long as the look
         self._beside: list[tuple[str, Any]] = []
         """The log and its index, and what tells each from another of the same name."""
@@ -66,7 +96,7 @@ class StoreFile:
                 self._greet()
             if not building:
                 files = [f"{path}{ending}" for ending in ("-wal", "-shm")]
-                self._beside = [(file, descriptors.inode_of(file)) for file in files if os.path.exists(file)]
+                self._beside = [(file, surroundings.inode_of(file)) for file in files if os.path.exists(file)]
         except BaseException:
             self.close()
             raise
@@ -74,8 +104,8 @@ class StoreFile:
     @classmethod
     def create(cls, path: Path, page: int) -> StoreFile:
         """Make an empty store, in which nothing is durable: the caller syncs and renames it when it is whole."""
-        make_private(path)
-        check_neighbours(path)
+        surroundings.make_private(path)
+        surroundings.check_neighbours(path)
         with named_errors(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -94,46 +124,25 @@ class StoreFile:
         """Turn the log of a new store on, when it is whole: whoever opened it first would do so with a journal."""
         self._run("PRAGMA journal_mode=WAL")
 
-    def _check_path(self) -> None:
-        path = self.path
-        try:
-            status = os.stat(path)  # to open the file and close it would drop the locks of other connections
-        except (FileNotFoundError, NotADirectoryError):
-            left, new = beside(path, "-spool"), beside(path, "-new")
-            more = f" An ingest was interrupted and left {left}: do it again, or remove that." if left.exists() else ""
-            if new.exists():
-                more += (
-                    f" Writing it was interrupted and left {new}, with all records in it: do it again, or remove that."
-                )
-            raise NotAStore(f"{path}: there is no such file; write one with model.save(path).{more}") from None
-        except PermissionError as error:
-            raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
-        if stat.S_ISDIR(status.st_mode):
-            raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.")
-        if not stat.S_ISREG(status.st_mode):
-            raise NotAStore(f"{path}: this is not a file; give the path of a file that save() has written.")
-        check_links(path, status.st_nlink)
-        if not os.access(path, os.R_OK):
-            raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
-
     def check_place(self) -> None:
         """Raise if the file was taken away, or another was put in its place: what is written would be lost.
 
         Without its log and the index of it, others would write beside this one.
         """
-        status = descriptors.status_of(self._held, self._name)
+        status = surroundings.status_of(self._held, self._name)
         if status is None:
             raise StoreError(f"{self.path}: the file was moved, removed or replaced; open the model again.")
-        check_links(self.path, status.st_nlink)
+        if status.st_nlink > 1:
+            surroundings.check_links(self.path, status.st_nlink)
         for file, inode in self._beside:
-            if not descriptors.is_at(inode, file):
+            if not surroundings.is_at(inode, file):
                 raise StoreError(
                     f"{file}: was removed or replaced while the store was open, and belongs to it. Close the store in "
                     "all processes, and open it again."
                 )
 
     def _connect(self) -> sqlite3.Connection:
-        path, log = self.path, beside(self.path, "-wal")
+        path = self.path
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         if not self.read_only and not writable:
             raise ReadOnlyStore(
@@ -141,11 +150,11 @@ class StoreFile:
                 "read_only=True."
             )
         mode = "ro" if self.read_only else "rw"
-        if self.read_only and not writable and not log.exists():
+        if self.read_only and not writable and not self._log.exists():
             mode += "&immutable=1"  # nobody can write, and there is no log to read
         if "immutable" not in mode:
-            check_one_log(path, self.wait)
-        reset_log(path)
+            surroundings.check_one_log(path, self.wait)
+        surroundings.reset_log(path)
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=self.wait,
             check_same_thread=False,
@@ -184,7 +193,7 @@ class StoreFile:
     def _check_end(self) -> None:
         """Raise if the file is shorter than it says; what is missing may be in the log."""
         with self.reading():  # so that nobody shortens it meanwhile
-            pages, log = self._pragma("page_count"), beside(self.path, "-wal")
+            pages, log = self._pragma("page_count"), self._log
             if not (log.exists() and log.stat().st_size):
                 size = self.path.stat().st_size
                 if size < pages * self.page:
@@ -216,7 +225,7 @@ class StoreFile:
             self._connection.close()
         held, self._held = self._held, None
         if held is not None:
-            descriptors.release(held)
+            surroundings.release_open(held)
 
     # --- rows ---
 
@@ -272,7 +281,7 @@ class StoreFile:
         size, least = len(content), least_local(self.page)
         if size > self.longest:
             raise StoreError(
-                f"{self.path}: {table}, row {number} would have {size:,} bytes, of which SQLite takes "
+                f"{self.path}: {table}, row {number} would have {size:,} bytes, but SQLite takes at most "
                 f"{self.longest:,}; do it in smaller portions."
             )
         blob = bytearray(blob_size(self.page, size))
@@ -289,11 +298,6 @@ class StoreFile:
     def numbers(self, table: Table) -> list[int]:
         """Return the numbers of all rows."""
         return [row[0] for row in self._run(f"SELECT number FROM {table} ORDER BY number")]
-
-    def last(self, table: Table) -> int | None:
-        """Return the largest number of a row."""
-        found: int | None = self._run(f"SELECT max(number) FROM {table}").fetchone()[0]
-        return found
 
     def text(self, table: Literal["about", "receipts"], number: int) -> str | None:
         """Return a text, or None if there is none."""
@@ -350,7 +354,7 @@ class StoreFile:
     def sync_log(self) -> None:
         """Make durable what was committed and not ``synced``, where the log cannot be emptied."""
         with suppress(OSError):
-            sync_file(beside(self.path, "-wal"))  # on which SQLite has no locks that closing would drop
+            surroundings.sync_file(self._log)  # on which SQLite has no locks that closing would drop
 
     def commit(self) -> None:
         """Make durable what was written."""
@@ -384,14 +388,14 @@ class StoreFile:
                 "transaction; the next call empties the log."
             )
         try:
-            sync_file(beside(self.path, "-wal"))  # SQLite syncs before it empties the log, and not afterwards
+            surroundings.sync_file(self._log)  # SQLite syncs before it empties the log, and not afterwards
         except OSError as error:
             raise StoreError(f"{self.path}: {failed} ({error.strerror}); the next call does it.") from error
 
     def copy_to(self, path: Path) -> None:
         """Write what there is, in canonical order, into a new file."""
-        make_private(path)
-        check_neighbours(path)
+        surroundings.make_private(path)
+        surroundings.check_neighbours(path)
         self._run("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(path),))  # names need not be UTF-8
 
     def replace_by(self, other: StoreFile, check: Callable[[], None]) -> None:

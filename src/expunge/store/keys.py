@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import stat
 from contextlib import suppress
@@ -16,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from expunge.base.errors import BadPlan, StoreError
-from expunge.store.disk import sync, sync_folder
+from expunge.store.receipts import KEY_BYTES, check_hex, is_hex
+from expunge.store.surroundings import sync, sync_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -24,24 +24,10 @@ if TYPE_CHECKING:
 FilePath = str | os.PathLike[str]
 Signed = Literal["receipt", "receipts"]
 """What can be signed: a receipt, or what stands around exported ones."""
-KEY_BYTES = 32
 _LINE, _PEM = 2**10, 2**16
 """No key is as long, and no key in PEM."""
 LARGEST = 2**31
 """How many bytes a file of receipts may have."""
-_HEX = re.compile("[0-9a-f]*")
-
-
-def is_hex(value: object, digits: int) -> bool:
-    """Say whether a value, which may be anything, is so many hexadecimal digits in lower case."""
-    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
-
-
-def check_hex(name: str, value: object, digits: int) -> None:
-    """Raise unless a value is so many hexadecimal digits in lower case; what is wrong is not repeated."""
-    if not is_hex(value, digits):
-        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
-
 
 # --- naming people ------------------------------------------------------------------------------------
 
@@ -224,7 +210,7 @@ def _read(path: FilePath, remedy: str, most: int) -> tuple[bytes, int]:
 def _refuse_open(path: FilePath, mode: int) -> None:
     """Raise if others than its owner can read a file, or write it."""
     if os.name == "posix" and mode & 0o077:
-        raise StoreError(f"{os.fspath(path)}: others can read this key or change it; run chmod 600 on it.")
+        raise StoreError(f"{os.fspath(path)}: other users can read or change this key; run chmod 600 on it.")
 
 
 def _write_new(path: FilePath, data: bytes, mode: int) -> None:
@@ -249,6 +235,6 @@ def _write_new(path: FilePath, data: bytes, mode: int) -> None:
             os.unlink(at)
             raise
     except FileExistsError as error:
-        raise StoreError(f"{name}: is there already; give another path, or remove it if nothing needs it.") from error
+        raise StoreError(f"{name}: exists already; give another path, or remove it if it is not needed.") from error
     except OSError as error:
-        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that may be written to.") from error
+        raise StoreError(f"{name}: {error.strerror}; give a path in a folder that you may write to.") from error

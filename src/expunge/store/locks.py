@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from expunge.base.errors import BusyStore, ReadOnlyStore, StoreError
-from expunge.store import descriptors
 from expunge.store.sqlite import PAUSE
-from expunge.store.surroundings import beside
+from expunge.store.surroundings import beside, is_at
 
 if sys.platform == "win32":
     import msvcrt
@@ -43,7 +42,7 @@ class WriterLock:
     """At most one writes at a time. The operating system frees the lock of a process that dies.
 
     The lock is on a file of its own, which nobody but its owner can open: who cannot open it cannot lock it either, so
-    that others cannot keep the owner from erasing. It belongs to what was opened here, not to the process as SQLite's
+    that others cannot keep the owner from deleting. It belongs to what was opened here, not to the process as SQLite's
     locks do: two in one process exclude each other, and to close a file elsewhere frees nothing.
     """
 
@@ -62,8 +61,8 @@ class WriterLock:
             while not self._try():
                 if time.monotonic() >= late:
                     raise BusyStore(
-                        f"{self.path}: others have been writing for {self.wait:g} s. Nothing was done: try again, or "
-                        "give a longer wait= when opening."
+                        f"{self.path}: other processes have been writing for {self.wait:g} s. Nothing was done: try "
+                        "again, or give a longer wait= when opening."
                     )
                 time.sleep(PAUSE)
         except BaseException:
@@ -90,7 +89,7 @@ class WriterLock:
         if self._descriptor is None:
             return False
         status = os.fstat(self._descriptor)
-        return descriptors.is_at((status.st_dev, status.st_ino), self._found_by)
+        return is_at((status.st_dev, status.st_ino), self._found_by)
 
     def release(self) -> None:
         """Let others write."""
@@ -121,7 +120,7 @@ def _open(name: Path) -> int:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EMLINK):
             raise StoreError(f"{name}: {_NO_LOCK}") from error
-        remedy = "it is another user's; remove it" if name.exists() else "check the folder's permissions"
+        remedy = "it belongs to another user; remove it" if name.exists() else "check the folder's permissions"
         raise ReadOnlyStore(f"{name}: cannot be locked ({error.strerror}); {remedy}.") from error
     try:
         status = os.fstat(descriptor)
@@ -135,7 +134,7 @@ def _open(name: Path) -> int:
     return descriptor
 
 
-_NO_LOCK = "this should be an empty file, and is a link, a folder or a device. Remove it; it is made again."
+_NO_LOCK = "this should be an empty file, but is a link, a folder or a device. Remove it; it will be made again."
 
 
 def _make_private(name: Path, descriptor: int) -> None:
@@ -144,7 +143,7 @@ def _make_private(name: Path, descriptor: int) -> None:
         os.fchmod(descriptor, 0o600)
     except OSError as error:
         raise StoreError(
-            f"{name}: it is another user's, and everybody could lock it. Remove it; it is made again."
+            f"{name}: it belongs to another user, and everybody could lock it. Remove it; it will be made again."
         ) from error
 
 

@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from expunge.base.errors import BusyStore, CorruptStore, ExpungeError, LogNotEmptied, StoreError
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.changing import Change, decide_on, propose
-from expunge.engine.edits import Edit
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.outcome import Outcome
 from expunge.engine.owner import Owner
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.requests import Request
+from expunge.engine.schedules import Edit
 from expunge.engine.selectors import Running
 from expunge.engine.verifying import Verification, verify
 from expunge.store import failpoints
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
-from expunge.store.receipts import Receipt
+from expunge.store.receipts import Receipt, check_signer
 from expunge.store.records import StoredRecords
 from expunge.store.saving import index_anew, save_anew
 from expunge.store.session import DONE, NOTHING_DONE, Session, Turns, Words
@@ -41,7 +41,7 @@ from expunge.store.state import (
     Pending,
     State,
     check_fits,
-    clear_pending,
+    finish_request,
     learner_of,
     plan_digest,
     read_description,
@@ -51,15 +51,13 @@ from expunge.store.state import (
     signs,
     stored_transcript,
     today,
-    write_signer,
-    write_state,
     write_vector,
 )
 from expunge.store.surroundings import beside
 
 OFF_GRID = (
-    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can tell of "
-    "records that were deleted. Make it again, from its own records, with replan() (at the prompt: expunge replan)."
+    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can reveal deleted "
+    "records. Refit it from its own records with replan() (at the prompt: expunge replan)."
 )
 _WORDS = Words(
     "store",
@@ -93,7 +91,7 @@ class StoredOwner(Owner):
         self._state: State
         self._written: str | None = None  # that state, as it stands in the file
         self.off_grid = False
-        """Whether it is from before there was a grid, and has to be made anew; as of `state`."""
+        """Whether it is from before there was a grid, and has to be made again; as of `state`."""
         self._seen: int | None = None
         self._shown: str | None = None  # the state that is published
         self._text: str | None = None  # the description that was read
@@ -108,7 +106,7 @@ class StoredOwner(Owner):
 
     def why_no_seed(self, fixed: bool) -> str:
         """Say why no request can have a seed of the user's."""
-        return "this model lives in a file, and draws all its randomness from the system"
+        return "this model is stored in a file, and draws all its randomness from the operating system"
 
     # --- the newest state ---
 
@@ -213,34 +211,36 @@ class StoredOwner(Owner):
 
     def serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
-        self.session.refuse_read_only()
+        if self.read_only:
+            self.session.refuse_read_only()
         with self.lock:
             try:
-                self.catch_up(publish)
-                self._refuse_off_grid()
-                self.session.check_signer(signs(self.file, self.state))
-                edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
-                check_fits(self.file, request)
-                pending = Pending(request, uuid.uuid4().hex, self.state.version, randomness.key, today())
+                self._catch_up(publish)
+                before, file = self.state, self.session.file
+                self._check_ready(before)
+                edit = propose(self.learner, self._stored, request, randomness)  # until here a request can be refused
+                check_fits(file, request)
+                day = today()
+                pending = Pending(request, uuid.uuid4().hex, before.version, randomness.key, day)
                 self._record(pending)
             except ExpungeError as error:
                 error.refused = True
                 if isinstance(error, StoreError):
                     error.add(NOTHING_DONE)
                 raise
-            return self._complete(pending, edit, randomness, publish)
+            return self._complete(pending, before, edit, randomness, publish)
 
     def check_ready(self) -> None:
         """Raise if a request would be refused now, whatever it asks for."""
         self.session.refuse_read_only()
         with self.lock:
-            self._refuse_off_grid()
-            self.session.check_signer(signs(self.file, self.state))
+            self._check_ready(self.state)
 
-    def _refuse_off_grid(self) -> None:
-        """Raise if the model is from before there was a grid: coins would read digits that are not noise."""
+    def _check_ready(self, state: State) -> None:
+        """Raise if there was no grid yet, so that coins would read digits, or if a signature would be missing."""
         if self.off_grid:
             raise StoreError(f"{self.path}: {OFF_GRID} Requests can be served after that.")
+        check_signer(self.session.given_signer, signs(self.session.file, state))
 
     def check_unchanged(self) -> None:
         """Raise if another process has written since the state was read; to be asked when nobody else can write."""
@@ -251,7 +251,7 @@ class StoredOwner(Owner):
         found = read_pending(file)
         if read_state(file) != self._state or (None if found is None else found.number) != waiting:
             raise BusyStore(
-                f"{self.path}: another process is writing, though this one has the lock. Did somebody remove "
+                f"{self.path}: another process is writing, although this one has the lock. Did somebody remove "
                 f"{beside(self.path, '-lock')}? Try again."
             )
 
@@ -263,27 +263,31 @@ class StoredOwner(Owner):
         failpoints.pass_point("request: recorded")
 
     def _waiting(self) -> Pending | None:
-        return read_pending(self.file)
+        return read_pending(self.session.file)
 
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the randomness that was recorded with it."""
         with self.lock:
-            if self._shown != self._written:
-                self.look(publish)
-            waiting = None if self.read_only else self._waiting()
-            if waiting is not None:
-                if waiting.version != self.state.version:
-                    raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
-                if self.off_grid:
-                    raise StoreError(
-                        f"{self.path}: an earlier version of Expunge has recorded a request here and not finished it. "
-                        "Open the file once with that version."
-                    )
-                with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
-                    edit = self._proposed(waiting, randomness)
-                    self._complete(waiting, edit, randomness, publish)
-            if self.session.logged:
-                self.session.empty_log()
+            self._catch_up(publish)
+
+    def _catch_up(self, publish: Callable[[], None]) -> None:
+        if self._shown != self._written:
+            self.look(publish)
+        waiting = None if self.read_only else self._waiting()
+        if waiting is not None:
+            before = self.state
+            if waiting.version != before.version:
+                raise CorruptStore(f"{self.path}: pending, row 0 is of another state; restore a backup.")
+            if self.off_grid:
+                raise StoreError(
+                    f"{self.path}: an earlier version of Expunge recorded a request here and did not finish it. "
+                    "Open the file once with that version."
+                )
+            with Randomness(waiting.key) as randomness, suppress(LogNotEmptied):  # this is said below
+                edit = self._proposed(waiting, randomness)
+                self._complete(waiting, before, edit, randomness, publish)
+        if self.session.logged:
+            self.session.empty_log()
 
     def _proposed(self, waiting: Pending, randomness: Randomness) -> Edit:
         """Return the edit of a request that waits; it was possible, unless another process has just done it."""
@@ -293,9 +297,11 @@ class StoredOwner(Owner):
             self._check_unchanged(self.file, waiting.number)
             raise
 
-    def _complete(self, pending: Pending, edit: Edit, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
+    def _complete(
+        self, pending: Pending, before: State, edit: Edit, randomness: Randomness, publish: Callable[[], None]
+    ) -> Outcome:
         """Do a request that is recorded. If this fails, all of it is undone, and done again later."""
-        before, session = self.state, self.session
+        session = self.session
         session.logged = True
         try:
             with session.transaction(  # not synced: what is recorded is durable, and all of this follows
@@ -305,7 +311,6 @@ class StoredOwner(Owner):
                 failpoints.pass_point("request: decided")
                 vector = self._commit(change)
                 state, written = self._acknowledge(before, pending, change.outcome)
-                clear_pending(self.file)
                 failpoints.pass_point("request: written")
         except StoreError as error:
             error.add(session.words.recorded)
@@ -335,19 +340,18 @@ class StoredOwner(Owner):
 
     def _commit(self, change: Change) -> Array | None:
         """Write what a change changes; return the new model, if the path is another now."""
-        moved = change.staged is not None or change.steps != self._tables.steps
         first = change.steps if change.staged is None else change.staged.first
         if self._running is not None:
             self._running.cut(min(first, change.steps) + 1)
         change.commit()
-        if not moved:
+        if not change.moved:
             return None
         model = self._tables.model(self.learner) if self._running is None else self._running.model(self._tables.path)
         write_vector(self.file, model)
         return model
 
     def _acknowledge(self, before: State, pending: Pending, outcome: Outcome) -> tuple[State, str]:
-        """Write the receipt and the new state; return it, and its text."""
+        """Write the receipt and the new state, and that no request waits; return the state, and its text."""
         request = pending.request
         state = self.session.acknowledge(
             before,
@@ -361,8 +365,7 @@ class StoredOwner(Owner):
             plan=self._plan,
         )
         state = replace(state, inventory=self._stored.inventory)
-        write_signer(self.file, self.session.signer)
-        return state, write_state(self.file, state)
+        return state, finish_request(self.session.file, state, self.session.signer)
 
     def rewrite(
         self, describe: Callable[[], Any], learner: Learner, records: MemoryRecords, transcript: Transcript,
@@ -382,7 +385,7 @@ class StoredOwner(Owner):
         return self
 
     def reindex(self) -> None:
-        """Write the indexes anew, for the number of records that there are."""
+        """Write the indexes again, for the number of records that there are."""
         with self.lock:
             before, self.session.logged = self.state, True
             with self.session.transaction(lambda: self._check_unchanged(self.file, None)):

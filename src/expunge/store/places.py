@@ -5,24 +5,128 @@ Changes are written at once, in the transaction that the owner has begun: to und
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from expunge.base.columns import stack
+from expunge.base.columns import csr, index_type, pointers, stack
 from expunge.base.errors import CorruptStore
 from expunge.base.types import AnyArray, Batch, Column, Ints
 from expunge.engine.records.pools import aligned
 from expunge.store.file import StoreFile
-from expunge.store.parts import ColumnType, Layout, Part, as_served
+from expunge.store.layout import ColumnType, Layout
 from expunge.store.rows import StoredNumbers
 
 PART_BITS = 24
 """A part's number is that of its place, times 2 to the power of this, plus its own within the place."""
 REMEMBERED = 64
 """How many parts that were just read are kept for a moment."""
+
+
+_LAST_LETTER = 0x10FFFF
+
+
+def written(layout: Layout, columns: Batch) -> bytes:
+    """Return a part as bytes."""
+    each = [_written(*one) for one in zip(layout.columns, columns, strict=True)]
+    heads = [int(columns[0].shape[0]), *[head for head, _ in each]]
+    return b"".join([struct.pack(f"<{len(heads)}Q", *heads), *[body for _, body in each]])
+
+
+def _written(kind: ColumnType, column: Column) -> tuple[int, bytes]:
+    """Return a number that says what is needed to read a column, and its bytes."""
+    if kind.sparse:
+        counts = np.diff(column.indptr).astype("<i4").tobytes()
+        indices = column.indices.astype(_index_type(kind))
+        return len(column.data), counts + column.data.astype("<f8").tobytes() + indices.tobytes()
+    if kind.kind != "U":
+        return 0, np.ascontiguousarray(column, dtype=kind.stored).tobytes()
+    letters = np.ascontiguousarray(column).view(np.uint32).reshape(len(column), column.dtype.itemsize // 4)
+    used = np.flatnonzero(letters.any(axis=0))
+    letters = letters[:, : used.item(-1) + 1 if len(used) else 1]
+    size = 1 if letters.max(initial=0) < 2**8 else 2 if letters.max(initial=0) < 2**16 else 4
+    return letters.shape[1] * 8 + size, letters.astype(f"<u{size}").tobytes()
+
+
+def _index_type(kind: ColumnType) -> np.dtype[Any]:
+    return np.dtype(index_type(kind.tail[0])).newbyteorder("<")
+
+
+def _length(kind: ColumnType, head: int, count: int) -> int:
+    """Return how many bytes a column has."""
+    if kind.sparse:
+        return 4 * count + head * (8 + _index_type(kind).itemsize)
+    if kind.kind == "U":
+        if head >> 3 == 0 or head & 7 not in (1, 2, 4):
+            raise ValueError("strings of an odd size")
+        return count * (head >> 3) * (head & 7)
+    return count * kind.numbers * kind.stored.itemsize
+
+
+class Part:
+    """Some records in all their columns, read from bytes when asked for."""
+
+    __slots__ = ("_content", "_heads", "_layout", "_starts", "count")
+
+    def __init__(self, layout: Layout, content: memoryview, name: str) -> None:
+        self._layout = layout
+        self._content = content
+        try:
+            self._find_columns()
+        except (struct.error, ValueError, OverflowError) as error:
+            raise CorruptStore(f"{name} cannot be read ({error}); restore a backup.") from error
+
+    def _find_columns(self) -> None:
+        layout, content = self._layout, self._content
+        self.count, *self._heads = struct.unpack_from(f"<{len(layout.columns) + 1}Q", content)
+        if self.count > layout.rows:
+            raise ValueError(f"{self.count} records")
+        at = 8 * (len(layout.columns) + 1)
+        self._starts = []
+        for kind, head in zip(layout.columns, self._heads, strict=True):
+            self._starts.append(at)
+            at += _length(kind, head, self.count)
+        if at != len(content):
+            raise ValueError(f"{len(content)} bytes")
+
+    def column(self, position: int) -> Column:
+        """Return a column as it is kept; read-only."""
+        kind, head, at = self._layout.columns[position], self._heads[position], self._starts[position]
+        if kind.sparse:
+            return self._sparse(kind, head, at)
+        if kind.kind == "U":
+            length, size = head >> 3, head & 7
+            letters = np.frombuffer(self._content, f"<u{size}", self.count * length, at)
+            if size == 4 and letters.max(initial=0) > _LAST_LETTER:
+                raise CorruptStore("a string is not valid; restore a backup.")
+            return letters.astype(np.uint32).reshape(self.count, length).view(f"U{length}")[:, 0]
+        return np.frombuffer(self._content, kind.stored, self.count * kind.numbers, at).reshape(self.count, *kind.tail)
+
+    def _sparse(self, kind: ColumnType, stored: int, at: int) -> Column:
+        counts = np.frombuffer(self._content, "<i4", self.count, at)
+        data = np.frombuffer(self._content, "<f8", stored, at + 4 * self.count)
+        indices = np.frombuffer(self._content, _index_type(kind), stored, at + 4 * self.count + 8 * stored)
+        if (
+            counts.min(initial=0) < 0
+            or int(counts.sum()) != stored
+            or (stored and not 0 <= indices.min() <= indices.max() < kind.tail[0])
+        ):
+            raise CorruptStore("a sparse column is not valid; restore a backup.")
+        native = indices.dtype.newbyteorder("=")
+        return csr(data.copy(), indices.astype(native), pointers(counts, kind.tail[0]), kind.tail[0])
+
+    @property
+    def columns(self) -> Batch:
+        """All columns, as they are kept."""
+        return tuple([self.column(position) for position in range(len(self._layout.columns))])
+
+
+def as_served(kind: ColumnType, column: Column) -> AnyArray:
+    """Return a column in the type in which it is served."""
+    return column if kind.sparse or kind.kind == "U" else column.astype(kind.served, copy=False)
 
 
 class StoredColumn:
@@ -77,7 +181,7 @@ class StoredPlaces:
         return self._remember(number, self.file.need("blocks", number)) if part is None else part
 
     def _remember(self, number: int, content: memoryview) -> Part:
-        part = self._recent[number] = self.layout.read(content, f"{self.file.path}: blocks, row {number}")
+        part = self._recent[number] = Part(self.layout, content, f"{self.file.path}: blocks, row {number}")
         if len(self._recent) > REMEMBERED:
             self._recent.popitem(last=False)
         return part
@@ -106,9 +210,9 @@ class StoredPlaces:
         length = self.lengths.item(place)
         return tuple([column.block(place, length) for column in self.columns])
 
-    def single(self, place: int, slot: int) -> Batch:
-        """Return one row, in all columns."""
-        return self.single_of(range(len(self.columns)), place, slot)
+    def rows(self, place: int, slots: list[int]) -> list[Batch]:
+        """Return single rows of a place, each in all columns."""
+        return [self.single_of(range(len(self.columns)), place, slot) for slot in slots]
 
     def single_of(self, positions: Sequence[int], place: int, slot: int) -> Batch:
         """Return one row, in some columns."""
@@ -225,13 +329,14 @@ class StoredPlaces:
             columns = [self._replaced(*each, order) for each in zip(self.layout.columns, old, rows, strict=True)]
         else:
             columns = [column[order] for column in old]
-        content = self.layout.write(tuple(columns))
+        content = written(self.layout, tuple(columns))
         self.file.put("blocks", number, content)
         self._remember(number, memoryview(content))
 
     def _replaced(self, kind: ColumnType, old: Column, new: Column, order: Ints) -> Column:
-        plain = not (kind.sparse or kind.kind == "U")
-        return stack([old, new.astype(kind.stored) if plain else new])[order]
+        if kind.sparse or kind.kind == "U":
+            return stack([old, new])[order]
+        return np.concatenate([old, new.astype(kind.stored)])[order]
 
     def lay(self, place: int, columns: Batch, first: int = 0) -> None:
         """Write rows of a place, from the first slot of a part on, where nothing lies yet."""
@@ -240,13 +345,13 @@ class StoredPlaces:
         for begin in range(0, int(columns[0].shape[0]), rows):
             piece = tuple([column[begin : begin + rows] for column in columns])
             number = (place << PART_BITS) + (first + begin) // rows
-            self.file.put("blocks", number, self.layout.write(piece))
+            self.file.put("blocks", number, written(self.layout, piece))
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 def store_lengths(file: StoreFile, lengths: AnyArray) -> None:
-    """Write how many records each place has, anew."""
+    """Write how many records each place has, again."""
     file.drop("places", 0)
     StoredNumbers(file, "places").resize(lengths.astype(np.int64), 0)

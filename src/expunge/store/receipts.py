@@ -14,15 +14,16 @@ from dataclasses import dataclass, fields
 from datetime import date
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from expunge.base.errors import BadPlan, CorruptStore
-from expunge.base.intake import as_ids
+from expunge.base.intake import Kind, NamedBy, as_ids
 from expunge.base.types import AnyArray, Mask
-from expunge.engine.requests import Kind, NamedBy
-from expunge.store.keys import KEY_BYTES, Signer, check_hex, is_hex
+
+if TYPE_CHECKING:
+    from expunge.store.keys import Signer
 
 FORMAT = "expunge receipts 1"
 SAYS = (
@@ -36,6 +37,8 @@ DIGEST_BYTES = 16
 BYTES_A_NAME = 2 * DIGEST_BYTES + 3
 """How many bytes a name takes in the JSON of a receipt."""
 STORE_DIGITS = 32
+KEY_BYTES = 32
+"""How long a key is that names people."""
 AT_ONCE = 2**16
 UNWRITABLE = (TypeError, ValueError, RecursionError)
 """What may come of writing what is no JSON."""
@@ -166,7 +169,7 @@ def _parsed(text: str | bytes) -> object:
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name appears twice in an object")
+        raise ValueError("duplicate name in an object")
     return found
 
 
@@ -195,7 +198,19 @@ def _from_dict(said: object) -> Receipt:
 
 # --- the shape of fields: what is wrong may be anything, and is not repeated ---------------------------
 
+_HEX = re.compile("[0-9a-f]*")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def is_hex(value: object, digits: int) -> bool:
+    """Say whether a value, which may be anything, is so many hexadecimal digits in lower case."""
+    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+
+
+def check_hex(name: str, value: object, digits: int) -> None:
+    """Raise unless a value is so many hexadecimal digits in lower case; what is wrong is not repeated."""
+    if not is_hex(value, digits):
+        raise BadPlan(f"{name}: expected {digits} hexadecimal digits, in lower case.")
 
 
 def _whole(name: str, value: object) -> int:

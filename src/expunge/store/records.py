@@ -8,17 +8,17 @@ import numpy as np
 
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.base.types import Batch, Ints, Keys
-from expunge.engine.contributions import Abilities, Participation, Query, Total, evaluate
-from expunge.engine.edits import SLOT_BITS, Edit
-from expunge.engine.records.index import KEY_BYTES, fresh_hash_key, hashes
+from expunge.engine.contributions import Abilities, Participation, Query, Total
+from expunge.engine.records.lookup import KEY_BYTES, fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
-from expunge.engine.schedules import Schedule, joins
+from expunge.engine.records.staging import evaluate
+from expunge.engine.schedules import SLOT_BITS, Edit, Schedule, joins
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
-from expunge.store.index import StoredIndex
-from expunge.store.keys import is_hex
-from expunge.store.parts import Layout
+from expunge.store.layout import Layout
 from expunge.store.places import StoredPlaces, store_lengths
+from expunge.store.receipts import is_hex
+from expunge.store.rows import StoredIndex
 
 AT_ONCE = 64
 """How many parts of a place that everyone lies at are looked at together."""
@@ -62,7 +62,7 @@ class StoredRecords(MemoryRecords):
         self.keyed = len(layout.columns) > layout.width + 1 + self.has_subjects
         self._ordered = schedule.ordered
         self._waiting = None
-        self._staging = None
+        self._staging = self.staged = None
         self._file = file
         if inventory.hash_key != "" and not is_hex(inventory.hash_key, 2 * KEY_BYTES):
             raise CorruptStore(f"{file.path}: the key of the index cannot be read; restore a backup.")
@@ -119,12 +119,12 @@ class StoredRecords(MemoryRecords):
         return replace(edit, entering=(*rows, *edit.entering[self.width :]))
 
     def rollback(self) -> None:
-        """Forget the staged edit; the owner rolls the transaction back and reads everything anew, if it was written."""
-        self._staging = None
+        """Forget the staged edit; the owner rolls the transaction back and reads all again, if it was written."""
+        self._staging = self.staged = None
 
 
 def index_records(file: StoreFile, ids: list[Keys], subjects: list[Keys] | None, lengths: Ints) -> tuple[int, int]:
-    """Write lengths and indexes anew, from hashes place by place; return how many buckets they have."""
+    """Write lengths and indexes again, from hashes place by place; return how many buckets they have."""
     store_lengths(file, lengths)
     places = np.repeat(np.arange(len(lengths)), lengths)
     slots = np.arange(len(places)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -16,12 +16,12 @@ from typing import Any
 from expunge.base.errors import NotAStore, StoreError
 from expunge.base.types import Array
 from expunge.engine.learner import Transcript
-from expunge.engine.records.index import fresh_hash_key, hashes
+from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.store import failpoints
-from expunge.store.disk import sync_file, sync_folder, warn_if_remote
 from expunge.store.file import StoreFile, Table
-from expunge.store.keys import KEY_BYTES, load_key, make_key
+from expunge.store.keys import load_key, make_key
+from expunge.store.receipts import KEY_BYTES
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.state import (
     DESCRIPTION,
@@ -30,13 +30,12 @@ from expunge.store.state import (
     Description,
     State,
     advanced,
-    clear_pending,
     first_state,
     store_transcript,
     write_state,
     write_vector,
 )
-from expunge.store.surroundings import ENDINGS, beside, check_neighbours
+from expunge.store.surroundings import ENDINGS, beside, check_neighbours, sync_file, sync_folder, warn_if_remote
 
 PAGES = (512, 1024, 2048, 4096)
 """Sizes of a page, for small blocks and larger ones."""
@@ -69,12 +68,12 @@ def check_new(path: Path) -> None:
     """Raise if a file is there already, cannot be made, or would be taken for one that belongs to another."""
     check_name(path)
     if path.exists():
-        raise StoreError(f"{path}: is already there; give another path, or remove the file.")
+        raise StoreError(f"{path}: exists already; give another path, or remove the file.")
     check_folder(path)
     check_neighbours(path)
     log = beside(path, "-wal")
     if log.exists() and log.stat().st_size:
-        raise StoreError(f"{log}: the log of another store lies there, without its store; remove it.")
+        raise StoreError(f"{log}: this is the log of another store, without its store; remove it.")
 
 
 def check_name(path: Path) -> None:
@@ -87,7 +86,7 @@ def check_name(path: Path) -> None:
 def check_folder(path: Path) -> None:
     """Raise if a file has no folder to lie in."""
     if not path.parent.is_dir():
-        raise NotAStore(f"{path}: there is no folder {path.parent}; make it first.")
+        raise NotAStore(f"{path}: no such folder: {path.parent}; make it first.")
 
 
 @contextmanager
@@ -132,7 +131,7 @@ def copy_key(source: Path, path: Path) -> None:
     if not path.exists():
         make_key(path, key)
     elif load_key(path) != key:
-        raise StoreError(f"{path}: the key of another store lies there; move it away, or give another path.")
+        raise StoreError(f"{path}: this is the key of another store; move it away, or give another path.")
 
 
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
@@ -168,7 +167,7 @@ def remove(path: Path) -> None:
 def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
     """Write what is not records, transcript or state."""
     file.put_text("about", DESCRIPTION, KNOWN.write(description))
-    clear_pending(file)
+    file.put("pending", 0, b"")
     write_vector(file, model)
     if projection is not None:
         file.put("arrays", PROJECTION, projection)
@@ -212,7 +211,7 @@ def save_anew(
 
 
 def index_anew(file: StoreFile, before: State, records: StoredRecords) -> None:
-    """Write the indexes anew, for the number of records that there are."""
+    """Write the indexes again, for the number of records that there are."""
     names, key = records.subjects, records.hash_key or fresh_hash_key()
     ids, subjects = [hashes(records.all_ids(), key)], None if names is None else [hashes(names, key)]
     buckets = index_records(file, ids, subjects, records.places.lengths)

@@ -14,9 +14,8 @@ import numpy as np
 from expunge.base.errors import BadRecords, NotAStore
 from expunge.base.progress import Show
 from expunge.base.types import AnyArray
-from expunge.store import descriptors
 from expunge.store.saving import as_path
-from expunge.store.surroundings import ENDINGS, beside
+from expunge.store.surroundings import ENDINGS, beside, read_open
 
 LEAST = 4
 """How many bytes, not all of them zeros, a pattern must have to mean anything."""
@@ -82,7 +81,7 @@ def search(path: str | PathLike[str], patterns: Iterable[Any], show: Show) -> se
     if isinstance(patterns, (str, bytes)) or not isinstance(patterns, Iterable):
         raise BadRecords(f"patterns: give a list of them, such as [{patterns!r}].")
     if not path.exists():
-        raise NotAStore(f"{path}: there is no such file; give the path of a store.")
+        raise NotAStore(f"{path}: no such file; give the path of a store.")
     owners: dict[bytes, list[int]] = {}
     groups: dict[int, dict[int, bytes]] = {}  # names (0), and rows by their length
     for number, pattern in enumerate(patterns):
@@ -128,7 +127,7 @@ def _files_of(path: Path) -> list[Path]:
 @contextmanager
 def _opened(file: Path, store: Path) -> Iterator[Content]:
     """Give the bytes of a file: those of a store that this process has open are copied, others are not."""
-    held = descriptors.read(file, store)
+    held = read_open(file, store)
     if held is not None:
         yield held
         return

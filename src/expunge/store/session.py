@@ -10,34 +10,33 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from expunge.base.errors import BusyStore, ExpungeError, LogNotEmptied, ReadOnlyStore, StoreError
+from expunge.base.intake import Kind, NamedBy
 from expunge.base.types import AnyArray
-from expunge.engine.requests import Kind, NamedBy
 from expunge.engine.verifying import Verification
 from expunge.store.chain import ReceiptsCheck, check_receipts, export, find
-from expunge.store.disk import warn_if_remote
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, load_key
 from expunge.store.locks import WriterLock
-from expunge.store.receipts import Receipt, check_signer, digest_names
+from expunge.store.receipts import Receipt, digest_names, write_receipt
 from expunge.store.saving import SIDE_FILES, remove, remove_spool
 from expunge.store.sqlite import as_wait
-from expunge.store.state import FederationState, Kept, State, check_key, next_receipt, put_receipt
-from expunge.store.surroundings import beside
+from expunge.store.state import FederationState, Kept, State, check_key, signatures
+from expunge.store.surroundings import beside, warn_if_remote
 
 REQUEST = 0
 """The number of what is pending under which a request waits."""
 LEFTOVERS = ("-spool", *(f"-new{ending}" for ending in SIDE_FILES))
 """What the names end in of all that a process that died may leave beside a store."""
 DONE = "The request has been completed and saved. Do not repeat it."
-NOTHING_DONE = "Of what was asked now, nothing was done."
+NOTHING_DONE = "For this request, nothing was done."
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Words:
     @property
     def recorded(self) -> str:
         """What is said of a request that could not be finished."""
-        return f"A request is recorded; the next to use the {self.what} finishes it, so do not repeat it."
+        return f"A request is recorded; the next use of the {self.what} finishes it, so do not repeat it."
 
 
 class Session:
@@ -77,7 +76,8 @@ class Session:
         self.words = words
         self.read_only = read_only
         self.signer = signer or None
-        self._given_signer = signer
+        self.given_signer = signer
+        """False if receipts are unsigned deliberately."""
         self._process = os.getpid()
         self.threads = threading.RLock()
         """For who changes something."""
@@ -96,7 +96,7 @@ class Session:
         self._key = b""
         self._leftovers = [f"{path}{ending}" for ending in LEFTOVERS]
         self.stale = True
-        """Whether what is in memory may be other than what is in the file: then it is read anew."""
+        """Whether what is in memory may be other than what is in the file: then it is read again."""
         self.known: int | None = None
         """The file's `changes` when it was last read."""
         self.logged = not read_only
@@ -118,7 +118,7 @@ class Session:
         self.file.check_place()
         if self._keeps_lock and not self.lock.is_in_place():
             raise StoreError(
-                f"{beside(self.path, '-lock')}: was removed while the {self.words.what} was open, so that others could "
+                f"{beside(self.path, '-lock')}: was removed while the {self.words.what} was open, so others could "
                 "write too. Close it, and open it again."
             )
 
@@ -158,10 +158,6 @@ class Session:
         """Raise if the key that was read is not that of the store."""
         check_key(beside(self.path, "-key"), self._key, state)
 
-    def check_signer(self, signed: Iterable[bool]) -> None:
-        """Raise if a receipt would have no signature though others have, unless that is meant."""
-        check_signer(self._given_signer, signed)
-
     # --- requests ---
 
     @contextmanager
@@ -190,7 +186,7 @@ class Session:
         self,
         content: bytes,
         unchanged: Callable[[], None],
-        note: Callable[[], None] = lambda: None,
+        note: Callable[[], None] | None = None,
         *,
         row: int = REQUEST,
     ) -> None:
@@ -199,7 +195,8 @@ class Session:
         try:
             with self.transaction(unchanged):
                 self.file.put("pending", row, content)
-                note()
+                if note is not None:
+                    note()
         except BusyStore:
             raise
         except StoreError:
@@ -223,11 +220,16 @@ class Session:
     ) -> Kept:
         """Write the receipt of a request that was served in a state; return the next state, which says so."""
         digests = () if named_by is None or names is None else digest_names(self.key, named_by, names)
-        receipt = next_receipt(
-            state, request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added,
-            day=day, plan=plan, signer=self.signer,
+        receipt = write_receipt(
+            request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added, day=day,
+            version=state.version + 1, plan=plan, previous=state.head, signer=self.signer,
         )  # fmt: skip
-        return put_receipt(self.file, state, receipt)
+        text, is_signed = receipt.to_json(), receipt.signature is not None
+        signed = (*signatures(self.file, state)[:1], is_signed) if state.receipts else (is_signed, is_signed)
+        self.file.put_text("receipts", state.receipts + 1, text)
+        return replace(
+            state, version=receipt.version, receipts=state.receipts + 1, head=receipt.hash, signed=signed
+        )  # fmt: skip
 
     def empty_log(self) -> None:
         """Leave nothing in the log, nor in what a process that died was writing."""
@@ -251,7 +253,7 @@ class Session:
         try:
             self.file.check_place()
         except StoreError as error:
-            error.add("What was asked now was done in the file that was open: look there before you repeat it.")
+            error.add("This request was done in the file that was open: look there before you repeat it.")
             raise
 
     # --- looking ---
@@ -276,7 +278,7 @@ class Session:
         return export(receipts, store=state.store, head=state.head, version=state.version, signer=self.signer)
 
     def verify(self, records: int, derive: Callable[[], Verification]) -> Verification:
-        """Read every byte of the file; if all are as they were written, ``derive`` reads anew and compares the rest."""
+        """Read every byte of the file; if all are as written, ``derive`` reads again and compares the rest."""
         if problems := self.file.damage():
             return Verification(tuple(problems), None, 0, records)
         self.stale = True

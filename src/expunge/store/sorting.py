@@ -73,7 +73,7 @@ class Spool:
         except FileExistsError as error:
             self._remove.detach()  # it is another's
             raise StoreError(
-                f"{folder}: is there already. If no other process is using it, one was killed and left it: delete it."
+                f"{folder}: exists already. If no other process is using it, a killed process left it: delete it."
             ) from error
         self._folder = folder
         self._shapes: list[tuple[int, ...]] = []
@@ -239,7 +239,7 @@ def _writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise FullStore(f"{folder}: no room on the disk for the records; make room, or use another disk.") from error
+        raise FullStore(f"{folder}: not enough disk space for the records; free some, or use another disk.") from error
 
 
 def _bytes(column: AnyArray) -> memoryview:
@@ -301,7 +301,7 @@ def _check_layout(order: Ints, lengths: Ints, count: int) -> None:
     seen = np.zeros(count, dtype=bool)
     seen[order] = True
     if not seen.all():
-        raise BadRecords(f"order: record {int(seen.argmin())} is left out; lay out each record once.")
+        raise BadRecords(f"order: record {int(seen.argmin())} is missing; lay out each record once.")
 
 
 def _converted(parts: Iterator[Batch], convert: Convert) -> Iterator[Batch]:

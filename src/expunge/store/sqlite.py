@@ -23,14 +23,14 @@ OFF, NORMAL, FULL = 0, 1, 2
 PAUSE = 0.001
 """How many seconds to wait before trying again."""
 _SYMPTOMS: dict[int, tuple[type[StoreError], str]] = {
-    sqlite3.SQLITE_FULL: (FullStore, "there is no room on the disk; make some and call again"),
+    sqlite3.SQLITE_FULL: (FullStore, "the disk is full; free some space and call again"),
     sqlite3.SQLITE_BUSY: (BusyStore, "another process is writing; wait for it, or give a longer wait="),
     sqlite3.SQLITE_LOCKED: (BusyStore, "another process is writing; wait for it, or give a longer wait="),
     sqlite3.SQLITE_READONLY: (ReadOnlyStore, "it may not be written to; change its permissions or open it read_only"),
     sqlite3.SQLITE_CORRUPT: (CorruptStore, "it is damaged; restore a backup"),
     sqlite3.SQLITE_NOTADB: (NotAStore, "it is not a store; give the path of a file that save() has written"),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened; check the path and its permissions"),
-    sqlite3.SQLITE_IOERR: (StoreError, "the disk failed; check it, and its free room, and call again"),
+    sqlite3.SQLITE_IOERR: (StoreError, "the disk failed; check it, and its free space, and call again"),
     sqlite3.SQLITE_TOOBIG: (StoreError, "a row would be longer than SQLite allows; do it in smaller portions"),
     sqlite3.SQLITE_PERM: (ReadOnlyStore, "it may not be read or written; change its permissions"),
 }

@@ -16,11 +16,10 @@ import numpy as np
 
 from expunge.base.columns import csr, is_sparse, rows_in
 from expunge.base.errors import BadRecords, CorruptStore, ExpungeError, NotAStore, StoreError
-from expunge.base.intake import as_ids
+from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import AnyArray, Array, Batch, Column
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.randomness import KEY_BYTES, Randomness
-from expunge.engine.requests import Delete, Insert, Kind, NamedBy, Replace, Request
 from expunge.solvers import losses
 from expunge.solvers.extents import Extent
 from expunge.solvers.plans.federated import FederatedPlan
@@ -28,9 +27,9 @@ from expunge.solvers.plans.known import PLANS
 from expunge.solvers.plans.sized import Sized
 from expunge.store.codec import UNREADABLE, Registry, pack, unpack
 from expunge.store.file import StoreFile
-from expunge.store.keys import Signer, fingerprint, is_hex
-from expunge.store.parts import ColumnType, Layout
-from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, write_receipt
+from expunge.store.keys import Signer, fingerprint
+from expunge.store.layout import ColumnType, Layout
+from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, is_hex
 from expunge.store.records import Inventory, StoredRecords
 from expunge.store.rows import StoredRows, as_numbers
 from expunge.tables.schema.columns import SCHEMA_PARTS
@@ -181,7 +180,7 @@ def sound(file: StoreFile) -> Iterator[None]:
         raise
     except UNREADABLE as error:
         raise CorruptStore(
-            f"{file.path}: what it describes is no sound model ({type(error).__name__}: {error}); restore a backup."
+            f"{file.path}: it does not describe a valid model ({type(error).__name__}: {error}); restore a backup."
         ) from error
 
 
@@ -195,13 +194,13 @@ def _check_state(file: StoreFile, state: State | FederationState) -> None:
     """Raise unless names, numbers and hashes look like such."""
     hashes = is_hex(state.store, 32) and is_hex(state.head, 64) and is_hex(state.key, 16)
     if not hashes or min(state.version, state.receipts) < 0:
-        raise CorruptStore(f"{file.path}: about, row {STATE} is no state of a store; restore a backup.")
+        raise CorruptStore(f"{file.path}: about, row {STATE} is not the state of a store; restore a backup.")
 
 
 def check_key(path: Path, key: bytes, state: State | FederationState) -> None:
     """Raise if a key, unless there is none, is not that of a store."""
     if key and fingerprint(key) != state.key:
-        raise StoreError(f"{path}: this is the key of another store; put the right one back, from a backup.")
+        raise StoreError(f"{path}: this is the key of another store; copy the right one from a backup.")
 
 
 def write_state(file: StoreFile, state: State | FederationState) -> str:
@@ -211,11 +210,19 @@ def write_state(file: StoreFile, state: State | FederationState) -> str:
     return text
 
 
+def finish_request(file: StoreFile, state: State, signer: Signer | None) -> str:
+    """Write the state that a request leaves, and who signs, and that no request waits; return the state as text."""
+    write_signer(file, signer)
+    text = write_state(file, state)
+    file.put("pending", 0, b"")  # the row stays, blank, so that the next request dirties no page but its own
+    return text
+
+
 def read_signer(file: StoreFile) -> str | None:
     """Return the public key of whoever signed last; None if nobody did, or an earlier version has not noted it."""
     noted = file.text("about", SIGNER)
     if noted is not None and not is_hex(noted, 64):
-        raise CorruptStore(f"{file.path}: about, row {SIGNER} is no public key; restore a backup.")
+        raise CorruptStore(f"{file.path}: about, row {SIGNER} is not a public key; restore a backup.")
     return noted
 
 
@@ -246,7 +253,7 @@ def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords)
 
 
 def store_transcript(file: StoreFile, transcript: Transcript) -> None:
-    """Write a transcript anew."""
+    """Write a transcript again."""
     StoredRows.store(file, "sums", transcript.sums[:])
     if transcript.answers is not transcript.sums:
         StoredRows.store(file, "answers", transcript.answers[:])
@@ -272,10 +279,7 @@ class Pending:
 
     def to_bytes(self) -> bytes:
         """Return it as bytes."""
-        request, arrays = self.request, dict[str, AnyArray]()
-        for name in ("ids", "subjects"):
-            if (names := getattr(request, name)) is not None:
-                arrays[name] = as_ids(name, names)
+        request, arrays = self.request, dict(self.request.labels)
         widths = []
         for position, column in enumerate(getattr(request, "columns", ())):
             widths.append(int(column.shape[1]) if is_sparse(column) else None)
@@ -321,16 +325,16 @@ ABOUT_A_REQUEST = 2_000
 
 def check_fits(file: StoreFile, request: Request) -> None:
     """Raise if a request or its receipt would be longer than a row can be: once recorded, it could not be finished."""
-    names = [as_ids(name, given) for name in ("ids", "subjects") if (given := getattr(request, name)) is not None]
+    named, names = request.names, list(request.labels.values())
     columns: Batch = getattr(request, "columns", ())
     count = rows_in(columns[0]) if columns else len(names[0])
-    recorded = sum(name.nbytes for name in names) + sum(_nbytes(column) for column in columns)
-    receipt = 0 if request.names is None else count * BYTES_A_NAME
+    recorded = sum([name.nbytes for name in names]) + sum([_nbytes(column) for column in columns])
+    receipt = 0 if named is None else count * BYTES_A_NAME
     size, room = max(recorded, receipt), file.longest - ABOUT_A_REQUEST
     if size > room:
         raise BadRecords(
             f"{count:,} records or names at once: a request is recorded as a whole before it is done, and a file has "
-            f"room for {count * room // size:,} like these. Ask for them in several requests."
+            f"room for {count * room // size:,} like these. Make several requests."
         )
 
 
@@ -375,11 +379,6 @@ def read_pending(file: StoreFile) -> Pending | None:
     return Pending.from_bytes(bytes(content)) if content else None
 
 
-def clear_pending(file: StoreFile) -> None:
-    """Leave no request recorded. The row stays, blank, so that the next one dirties no page but its own."""
-    file.put("pending", 0, b"")
-
-
 def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Column:
     if width is None:
         return arrays[str(position)]
@@ -389,30 +388,9 @@ def _column(arrays: dict[str, AnyArray], position: int, width: int | None) -> Co
     return column
 
 
-def next_receipt(
-    state: State | FederationState, *, request: str, kind: Kind, named_by: NamedBy | None, digests: tuple[str, ...],
-    removed: int, added: int, day: str, plan: Any, signer: Signer | None,
-) -> Receipt:  # fmt: skip
-    """Return the receipt of a request that was served in a state."""
-    return write_receipt(
-        request=request, kind=kind, named_by=named_by, digests=digests, removed=removed, added=added,
-        day=day, version=state.version + 1, plan=plan, previous=state.head, signer=signer,
-    )  # fmt: skip
-
-
 def advanced(state: State, inventory: Inventory) -> State:
-    """Return the next state, of a model that was made anew."""
+    """Return the next state, of a model that was made again."""
     return replace(state, version=state.version + 1, inventory=inventory)
-
-
-def put_receipt(file: StoreFile, state: Kept, receipt: Receipt) -> Kept:
-    """Write a receipt; return the next state, which says so."""
-    file.put_text("receipts", state.receipts + 1, receipt.to_json())
-    is_signed = receipt.signature is not None
-    signed = (*signatures(file, state)[:1], is_signed) if state.receipts else (is_signed, is_signed)
-    return replace(
-        state, version=state.version + 1, receipts=state.receipts + 1, head=receipt.hash, signed=signed
-    )  # fmt: skip
 
 
 def signatures(file: StoreFile, state: State | FederationState) -> tuple[bool, ...]:

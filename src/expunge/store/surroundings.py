@@ -1,15 +1,137 @@
-"""What lies beside a store before SQLite sees it: a file that was sent by others may come with traps."""
+"""What is around a store: files beside it, who has it open, and the disk beneath it.
+
+A file that was sent by others may come with traps, which SQLite must not see. On POSIX systems locks belong to a
+process, and to close a file, by whatever descriptor, gives up all that the process has on it. Then another process
+could take the log away. And a process that is forked inherits what SQLite knows of its locks, but not the locks.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
+import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from expunge.base.errors import StoreError
-from expunge.store import descriptors
+from expunge.base.errors import NotAStore, ReadOnlyStore, StoreError, StoreWarning, warn_caller
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+CAN_TELL = fcntl is not None
+"""Whether it can be told who has a file open."""
+SHARED_FIRST, SHARED_BYTES = 0x40000002, 510
+"""The bytes that SQLite locks while a file is open."""
+Inode = tuple[int, int]
+_open: Counter[Inode] = Counter()
+_kept: dict[Inode, dict[Inode, int]] = {}
+_inherited: set[Inode] = set()
+_lock = threading.Lock()
+
+
+def inode_of(path: Path | str) -> Inode:
+    """Return what tells a file from all others, whatever it is called."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def hold_open(path: Path) -> Inode:
+    """Say that a connection to a store is being opened; return what to `release_open` when it is closed."""
+    inode = inode_of(path)
+    if inode in _inherited:
+        raise StoreError(
+            f"{path}: this process was forked while its parent had the file open, so its locks do not work. Open it in "
+            "the parent only after the fork, or start processes by 'spawn'."
+        )
+    with _lock:
+        _open[inode] += 1
+    return inode
+
+
+def status_of(inode: Inode, path: Path | str) -> os.stat_result | None:
+    """Return the status of a file, if it is still found by its name."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status if (status.st_dev, status.st_ino) == inode else None
+
+
+def is_at(inode: Inode, path: Path | str) -> bool:
+    """Say whether a file still has its name."""
+    return status_of(inode, path) is not None
+
+
+@contextmanager
+def nobody_else(path: Path) -> Iterator[bool]:
+    """Say whether nobody but the one who has just said `hold_open` has a store open, and keep it so meanwhile.
+
+    Whoever has one open shares SQLite's lock on some bytes far beyond its end.
+    """
+    with _lock:
+        if fcntl is None or _open[inode_of(path)] > 1:  # to close the file would give up the locks
+            yield False
+            return
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            yield _locks_all(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _locks_all(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_BYTES, SHARED_FIRST)
+    except OSError:
+        return False
+    return True
+
+
+def release_open(inode: Inode) -> None:
+    """Say that a connection was closed."""
+    with _lock:
+        _open[inode] -= 1
+        if _open[inode] <= 0:
+            del _open[inode]
+            for descriptor in _kept.pop(inode, {}).values():
+                os.close(descriptor)
+
+
+def read_open(path: Path, store: Path) -> bytearray | None:
+    """Return the bytes of a file that belongs to a store, if this process has that open; else None."""
+    held, inode = inode_of(store), inode_of(path)
+    with _lock:
+        if held not in _open or not hasattr(os, "preadv"):
+            return None
+        kept = _kept.setdefault(held, {})
+        if inode not in kept:
+            kept[inode] = os.open(path, os.O_RDONLY)
+        content = bytearray(os.fstat(kept[inode]).st_size)
+        at = 0
+        while at < len(content) and (number := os.preadv(kept[inode], [memoryview(content)[at:]], at)):
+            at += number
+    return content[:at] if at < len(content) else content
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _inherited.update(_open)
+    _open.clear()
+    _kept.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
 
 ENDINGS = ("-wal", "-shm", "-journal", "-lock", "-key", "-seal", "-new", "-spool")
 """What the names of files that belong to a store end in."""
@@ -51,8 +173,8 @@ def check_neighbours(path: Path) -> None:
     journal = path.with_name(f"{path.name}-journal")
     if os.path.lexists(journal):
         raise StoreError(
-            f"{journal}: this is a journal of SQLite's, which no store has. It may have been put there to make SQLite "
-            "remove other files. Nothing was opened: remove it if you trust the store, and ask where it came from."
+            f"{journal}: this is a journal of SQLite, which no store has. It may have been put there to make SQLite "
+            "remove other files. Nothing was opened: remove it if you trust the store, and find out where it came from."
         )
     for ending in ("-wal", "-shm"):
         file = path.with_name(f"{path.name}{ending}")
@@ -61,16 +183,41 @@ def check_neighbours(path: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise StoreError(f"{file}: this is no file of the store's own, but a link or a device; remove it.")
+            raise StoreError(f"{file}: this is not a file of the store, but a link or a device; remove it.")
 
 
 def check_links(path: Path, links: int) -> None:
     """Raise if a file has several names: by each it would have another log and another lock."""
     if links > 1:
         raise StoreError(
-            f"{path}: this file has {links} names (hard links). By each it would have a log and a lock of its own, and "
-            "be destroyed. Remove the other names; to have a copy, make a backup."
+            f"{path}: this file has {links} names (hard links). Each name would have a separate log and lock, and the "
+            "store would be destroyed. Remove the other names; to have a copy, make a backup."
         )
+
+
+def check_file(path: Path) -> None:
+    """Raise, saying what to do, if there is no file of a store that may be read."""
+    try:
+        status = os.stat(path)  # to open the file and close it would drop the locks of other connections
+    except (FileNotFoundError, NotADirectoryError):
+        left, new = beside(path, "-spool"), beside(path, "-new")
+        more = (
+            (f" An ingest was interrupted and left {left}: repeat it, or remove that folder.") if left.exists() else ""
+        )
+        if new.exists():
+            more += (
+                f" Writing it was interrupted and left {new}, with all records in it: repeat it, or remove that file."
+            )
+        raise NotAStore(f"{path}: no such file; write one with model.save(path).{more}") from None
+    except PermissionError as error:
+        raise ReadOnlyStore(f"{path}: it may not be read ({error.strerror}); change its permissions.") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise NotAStore(f"{path}: this is a folder; give the path of a file that save() has written.")
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAStore(f"{path}: this is not a file; give the path of a file that save() has written.")
+    check_links(path, status.st_nlink)
+    if not os.access(path, os.R_OK):
+        raise ReadOnlyStore(f"{path}: it may not be read; change its permissions.")
 
 
 def check_one_log(path: Path, wait: float) -> None:
@@ -83,8 +230,8 @@ def check_one_log(path: Path, wait: float) -> None:
     while missing := _missing_log(path):
         if time.monotonic() >= late:
             raise StoreError(
-                f"{missing}: was removed while another process has the store open, and belongs to it. Close the store "
-                "in all processes, and open it again."
+                f"{missing}: was removed while another process has the store open, which needs it. Close the store in "
+                "all processes, and open it again."
             )
         time.sleep(_PAUSE)
 
@@ -92,9 +239,9 @@ def check_one_log(path: Path, wait: float) -> None:
 def _missing_log(path: Path) -> Path | None:
     """Return which file is missing, if somebody has the store open."""
     files = [path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm")]
-    if all(file.exists() for file in files) or not (descriptors.CAN_TELL and os.access(path, os.W_OK)):
+    if all(file.exists() for file in files) or not (CAN_TELL and os.access(path, os.W_OK)):
         return None
-    with descriptors.alone(path) as alone:
+    with nobody_else(path) as alone:
         if alone:
             return None
     return next((file for file in files if not file.exists()), None)
@@ -107,7 +254,7 @@ def reset_log(path: Path) -> None:
     """
     log = path.with_name(f"{path.name}-wal")
     if _is_hollow(log) and os.access(log, os.W_OK) and os.access(path, os.W_OK):
-        with descriptors.alone(path) as alone:
+        with nobody_else(path) as alone:
             if alone and _is_hollow(log):
                 os.truncate(log, 0)
 
@@ -146,3 +293,83 @@ def _sums(content: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
         one = (one + first + two) % 2**32
         two = (two + second + one) % 2**32
     return one, two
+
+
+MOUNTS = "/proc/self/mountinfo"
+REMOTE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gluster", "glusterfs", "lustre", "davfs"),
+    *("fuse.sshfs", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.ceph", "fuse.gcsfuse", "fuse.davfs2"),
+}
+"""File systems of other machines."""
+_warned: set[str] = set()
+
+
+def sync(descriptor: int) -> None:
+    """Wait until all that was written to a file is on the disk, and not only in the disk's own memory."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Do that with a file that nobody holds a POSIX lock on: to close it gives these up."""
+    descriptor = os.open(path, os.O_RDWR)  # Windows does not sync what is open for reading only
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make it durable which files there are in a folder."""
+    if os.name != "posix":
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # not every system lets folders be synced
+            raise
+
+
+def file_system_of(path: Path) -> str:
+    """Return the kind of file system that a path lies on, or nothing where that cannot be told."""
+    place, found, best = str(path), "", -1
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:  # as on all systems but Linux
+        return ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        root = fields[4]
+        for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            root = root.replace(code, sign)
+        root = root.rstrip("/")
+        if (place == root or place.startswith(f"{root}/")) and len(root) >= best:  # the last one lies on top
+            best, found = len(root), after.split()[0]
+    return found
+
+
+def warn_if_remote(path: Path) -> None:
+    """Warn, once for each folder, if a store lies on another machine: locks and syncs may not be what they say."""
+    folder = str(path.parent)
+    if folder in _warned:
+        return
+    _warned.add(folder)
+    kind = file_system_of(path)
+    if kind in REMOTE:
+        warn_caller(
+            f"{path}: this is on a network file system ({kind}), where locks may not hold and a sync may not reach the "
+            "disk. Keep the store on a local disk.",
+            StoreWarning,
+        )

@@ -40,7 +40,7 @@ class Batches(NamedTuple):
     total: int | None
     """How many rows there are, if that is known."""
     read: Callable[[list[str], int], Iterator[Any]]
-    """Read columns in batches of up to so many rows and about `limits.BUDGET` bytes, categories as their values."""
+    """Read columns in batches of up to this many rows and about `limits.BUDGET` bytes, categories as their values."""
 
 
 # What can be read
@@ -174,7 +174,9 @@ def _most_rows(label: str, schema: Any, columns: list[str], rows: int) -> int:
     """Return how many rows may be read together, by the width of those values whose types say it."""
     width = sum(_width(schema.field(name).type) for name in columns)
     if width > limits.BUDGET:
-        raise BadRecords(f"{label}: a row has {width:,} bytes, and {limits.BUDGET:,} can be read; leave columns out.")
+        raise BadRecords(
+            f"{label}: a row has {width:,} bytes, but at most {limits.BUDGET:,} can be read; leave columns out."
+        )
     return max(1, min(rows, limits.BUDGET // max(width, 1)))
 
 
@@ -196,7 +198,7 @@ def _lengths(label: str, batch: Any, columns: list[str], done: int) -> Ints:
         if lengths.max(initial=0) > limits.LONGEST:
             row = done + int(lengths.argmax()) + 1
             raise BadRecords(
-                f"{label}: column {name!r}: row {row} has {lengths.max():,} bytes, and a value may have "
+                f"{label}: column {name!r}: row {row} has {lengths.max():,} bytes, but a value may have at most "
                 f"{limits.LONGEST >> 20} MB; shorten it, or leave the column out."
             )
         total += lengths

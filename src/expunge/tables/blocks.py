@@ -54,7 +54,7 @@ class Source:
         self.names = None if names is None else self._roles.features
         """The features' names, where they have names."""
         self.total = _total(items) if isinstance(items, (list, tuple)) else None
-        """How many records there are, if that can be told without reading them."""
+        """How many records there are, if that is known without reading them."""
 
     def __iter__(self) -> Iterator[Block]:
         if self._spent:
@@ -259,7 +259,7 @@ def _array(name: str, given: Any, start: int) -> Column:
         try:
             return canonical(given)
         except ValueError as error:
-            raise BadRecords(f"X: not a sound sparse matrix, at row {start} ({error}); build it again.") from error
+            raise BadRecords(f"X: not a valid sparse matrix, at row {start} ({error}); build it again.") from error
     array = np.asanyarray(given)
     if isinstance(array, np.ma.MaskedArray):
         raise BadRecords(f"{name}: a masked array, at row {start}; fill in what is missing, or leave out the records.")

@@ -160,8 +160,8 @@ def _read_header(path: Path, file: IO[bytes], declared: bytes | None) -> _Header
     names = [name.strip() for name in record.fields]
     if all(map(_is_number, names)):
         raise BadRecords(
-            f"{path}: no header, only numbers in the first line; put a line of column names before it (or, if they are "
-            "names, a letter before each)."
+            f"{path}: no header, only numbers in the first line; add a line of column names before it (or, if they are "
+            "names, put a letter before each)."
         )
     check_names(path, names)
     return _Header(names, delimiter, text[record.end :], line + text.count(b"\n", 0, record.end))
@@ -174,7 +174,7 @@ def _past_blank(text: bytes, line: int) -> tuple[bytes, int]:
 
 
 def _delimiter(text: bytes) -> bytes:
-    """Return which delimiter stands most often in the first line, outside of quotes."""
+    """Return the most frequent delimiter in the first line, outside of quotes."""
     header = _QUOTED.sub(b'""', text[: 2**18].lstrip(b" \r\n")).partition(b"\n")[0]
     return max(_DELIMITERS, key=header.count)
 
@@ -261,7 +261,7 @@ class _Record(NamedTuple):
     start: int
     """Where it begins, or where the quote is that is wrong."""
     end: int
-    """Where reading goes on."""
+    """Where reading continues."""
     fields: list[str]
     """Its values; none if it is broken, or a blank line."""
     wrong: str = ""
@@ -333,13 +333,13 @@ def _take(pattern: re.Pattern[bytes], text: bytes, place: int) -> tuple[bytes, i
 
 
 def _bad_quote(text: bytes, quote: int, final: bool, wrong: str) -> _Record | None:
-    """Give up a record; its quote's line is over where reading goes on."""
+    """Give up a record; its quote's line ends where reading continues."""
     newline = text.find(b"\n", quote)
     return None if newline < 0 and not final else _Record(quote, newline + 1 or len(text), [], wrong)
 
 
 def _wrong(record: bytes, returns: bool) -> str:
-    """Say why a record is no text, if it is none."""
+    """Say why a record is not text, if it is not."""
     if b"\0" in record:
         return "a NUL byte"
     if returns:

@@ -41,7 +41,7 @@ def open_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> Table:
     if opener is None:
         raise BadRecords(f"{path}: unknown kind of file; give one that ends in {', '.join(ENDINGS)}.")
     if not path.exists():
-        raise BadRecords(f"{path}: there is no such file; check the path.")
+        raise BadRecords(f"{path}: no such file; check the path.")
     with reading(path):
         return opener(path, encoding)
 

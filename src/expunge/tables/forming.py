@@ -72,8 +72,8 @@ def _numbers(label: str, column: Any, start: int) -> AnyArray:
         column = column.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise BadRecords(
-            f"{label}: {kind}, where numbers are needed; encode it first, or leave it out by naming the others with "
-            "features=."
+            f"{label}: {kind}, but numbers are needed; encode it first, or leave it out by giving the other columns "
+            "with features=."
         )
     return _plain(label, column, start)
 

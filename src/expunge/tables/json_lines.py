@@ -16,7 +16,7 @@ from expunge.tables.reading import Broken, Chunk, Table
 from expunge.tables.texts import not_utf8, opened, trimmed, without_mark
 
 _LOOKED_AT = 1000
-"""The columns are the keys of so many objects, if they are not longer than a line may be."""
+"""How many objects the columns are read from, if they are not longer than a line may be."""
 _CELLS = 2**21
 """How many values are read together, whether they are there or not."""
 
@@ -42,7 +42,7 @@ class JsonLines(Table):
         if not lines:
             raise BadRecords(f"{path}: empty; give a file with a JSON object on every line.")
         if not nested:
-            hint = " (jq -c '.[]' makes that of an array)" * lines[0].startswith(b"[")
+            hint = " (jq -c '.[]' does this for an array)" * lines[0].startswith(b"[")
             raise BadRecords(f"{path}: no JSON objects on its lines; write every record as one, on a line{hint}.")
         flat, deep = ([name for name in nested if nested[name] == kind] for kind in (False, True))
         super().__init__(path, flat, deep, encoding=encoding)
@@ -92,7 +92,7 @@ def _blocks(path: Path, file: IO[bytes]) -> Iterator[list[bytes]]:
             lines, rest = [*lines, rest], b""
         if len(lines[0] if lines else rest) > limits.LONGEST:
             raise BadRecords(
-                f"{path}: line {line} is longer than {limits.LONGEST >> 20} MB; write one record a line, shortened."
+                f"{path}: line {line} is longer than {limits.LONGEST >> 20} MB; write one record per line, shortened."
             )
         if lines:
             if line == 1:
@@ -110,7 +110,7 @@ def _first_lines(path: Path, file: IO[bytes]) -> list[bytes]:
         if first:
             line, first = without_mark(path, line), False
         if len(line) > limits.LONGEST:
-            raise BadRecords(f"{path}: lines of more than {limits.LONGEST >> 20} MB; write one record a line.")
+            raise BadRecords(f"{path}: lines of more than {limits.LONGEST >> 20} MB; write one record per line.")
         if line and not line.isspace():
             lines.append(line.lstrip())
     return lines

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     columns: dict[str, Any]
     """Arrow arrays of equal length, by name. From CSV and JSON lines: strings, without spaces around them."""
     lines: AnyArray
-    """Where each row stands: the line of the file on which it begins, or its number where no lines are; from 1."""
+    """Where each row is: the line of the file on which it begins, or its number if there are no lines; from 1."""
     file: Path
     numbers: Mapping[str, AnyArray] = _NOTHING
     """Which texts of a column are numbers in JSON. How texts write numbers does not matter to them."""
@@ -113,7 +113,7 @@ class Table:
     ) -> None:
         width, most = len(names) + len(nested), limits.MOST_COLUMNS
         if width > most:
-            raise BadRecords(f"{path}: {width:,} columns, and a table may have {most:,}; leave some out.")
+            raise BadRecords(f"{path}: {width:,} columns, but a table may have at most {most:,}; leave some out.")
         self.path = path
         self.encoding = encoding
         self.names = names
@@ -121,7 +121,7 @@ class Table:
         self.nested = list(nested)
         """The names of columns that hold lists or objects, which cannot be read."""
         self.total = total
-        """How many rows there are, if that can be told without reading them."""
+        """How many rows there are, if that is known without reading them."""
         self.size_bytes = path.stat().st_size
         self._position = 0
 
@@ -161,7 +161,8 @@ class Table:
         for name in lacking:
             if name in self.nested:
                 raise BadRecords(
-                    f"{self.path}: column {name!r} holds lists or objects; leave it out, or give each a column."
+                    f"{self.path}: column {name!r} has lists or objects; leave it out, or give each part its own "
+                    "column."
                 )
         if lacking:
             near = dict.fromkeys(like for name in lacking for like in _nearest(name, self.names))
@@ -190,7 +191,7 @@ def reading(
     try:
         yield
     except PermissionError as error:
-        raise BadRecords(f"{source}: may not be read (permission denied); ask for the right to read it.") from error
+        raise BadRecords(f"{source}: cannot be read (permission denied); ask for permission to read it.") from error
     except (arrow_error, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         reason = (str(error).splitlines() or [""])[0][:120]
         raise BadRecords(f"{source}: cannot be read ({reason}); {remedy}.") from error

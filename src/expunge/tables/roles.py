@@ -40,14 +40,14 @@ def choose(names: list[str], asked: Roles, before: list[str] | None, start: int)
     if asked.features is None:
         asked = asked._replace(features=others if before is None else before)
     if not asked.features:
-        raise BadRecords(f"source: no feature columns; {there}. Take some of them with features=.")
+        raise BadRecords(f"source: no feature columns; {there}. Choose some of them with features=.")
     for name in asked.columns:
         if name not in names:
             raise BadRecords(f"column {name!r}: not in the table at row {start}; {there}.")
         if names.count(name) > 1 or asked.features.count(name) > 1:
-            raise BadRecords(f"column {name!r}: appears twice; rename one, or leave it out with features=.")
+            raise BadRecords(f"column {name!r}: duplicate name; rename one, or leave it out with features=.")
         if name in asked.features and name in asked[1:]:
-            raise BadRecords(f"column {name!r}: a feature, and target, id or subject too; leave it out of features=.")
+            raise BadRecords(f"column {name!r}: a feature, but also target, id or subject; leave it out of features=.")
     return asked
 
 

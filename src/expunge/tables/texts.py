@@ -137,7 +137,7 @@ class _Recoded(io.RawIOBase):
     def _finish(self) -> None:
         if self._beyond_ascii and self._utf8 is not None and not self._utf8.getstate()[0]:
             raise BadRecords(
-                f"{self._path}: is UTF-8, and not {self._encoding} as declared; give --encoding utf-8, or declare "
+                f"{self._path}: is UTF-8, not {self._encoding} as declared; give --encoding utf-8, or declare "
                 'encoding = "utf-8" in the schema.'
             )
 
@@ -148,7 +148,9 @@ def without_mark(path: Path, start: bytes) -> bytes:
         if start.startswith(mark):
             raise BadRecords(f"{path}: {what}.")
     if b"\0" in start.partition(b"\n")[0]:
-        raise BadRecords(f"{path}: is not a text (it has NUL bytes); save the table as CSV in UTF-8, or as Parquet.")
+        raise BadRecords(
+            f"{path}: is not a text file (it has NUL bytes); save the table as CSV in UTF-8, or as Parquet."
+        )
     return start.removeprefix(b"\xef\xbb\xbf")
 
 

@@ -11,7 +11,7 @@ from expunge.base.errors import BadRecords
 from expunge.tables.arrow import arrow
 from expunge.tables.reading import Broken, Chunk, Table
 
-_WORDS = {"int64": "whole number", "bool": "true or false", "double": "number"}
+_WORDS = {"int64": "a whole number", "bool": "true or false", "double": "a number"}
 
 
 def typed_chunks(
@@ -35,7 +35,7 @@ def typed_chunks(
 
 
 def _with_nulls(column: Any) -> Any:
-    """Return texts with null for those that stand for it."""
+    """Return texts with null for those that mean null."""
     from pyarrow import compute, csv
 
     pa = arrow()
@@ -79,7 +79,7 @@ def _cast(chunk: Chunk, name: str, column: Any, kind: Any) -> Any:
             middle = (first + stop) // 2
             first, stop = (middle, stop) if _is_written_in(column[first:middle], kind) else (first, middle)
         raise BadRecords(
-            f"{chunk.file}: column {name!r}: line {chunk.lines[first]} has no {_WORDS[str(kind)]}, as the lines before "
-            "it have; fix it, or declare what the column is: read the file by a schema "
+            f"{chunk.file}: column {name!r}: line {chunk.lines[first]} is not {_WORDS[str(kind)]}, unlike the lines "
+            "before it; fix it, or declare what the column is and read the file by a schema "
             "(expunge.tables.schema.EncodedTables)."
         ) from None

@@ -1,4 +1,4 @@
-"""How large the batches of an Arrow file are when unpacked, told before they are: a few bytes may be many.
+"""How large the batches of an Arrow file are when unpacked, known before unpacking: a few bytes may become many.
 
 The footer says where batches begin, each batch where its buffers are, and each compressed buffer how long it will be.
 Arrow reads those numbers too, but does not ask anybody before it unpacks. They are in FlatBuffers: a table begins with
@@ -38,8 +38,8 @@ def check_unpacked(path: Path) -> None:
             raise OSError("its footer is damaged") from error
     if always + largest > limit:
         raise BadRecords(
-            f"{path}: {always + largest:,} bytes must be unpacked together, and {limit:,} may be; write it in batches "
-            "of fewer rows, or as Parquet."
+            f"{path}: {always + largest:,} bytes must be unpacked together, but the limit is {limit:,}; write it in "
+            "batches of fewer rows, or as Parquet."
         )
 
 

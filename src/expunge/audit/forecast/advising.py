@@ -12,7 +12,7 @@ def advise(found: Forecast) -> tuple[str, ...]:
     """Return a few sentences: when ρ = 1 is better, whether noise costs accuracy, and what else is to be noticed."""
     plan = found.plan
     if plan.never_replays:
-        return ("No noise, and no deletion replays: rho does not come into it.",)
+        return ("There is no noise, and no deletion replays: rho does not matter.",)
     said = [_of_rho(found), *_of_accuracy(found), *plan.advice()]
     if not plan.covers(found.records):
         low, high = plan.size_class
@@ -27,7 +27,7 @@ def _of_rho(found: Forecast) -> str:
         if silent.deletion <= mine:
             return "rho = 1 is the better choice here: deletions are no slower, and there is no noise."
         many = int(MINUTE / silent.deletion)
-        rare = f"Up to {many:,} deletions a day it is less than a minute's work" if many else "One takes over a minute"
+        rare = f"Up to {many:,} deletions a day take less than a minute" if many else "One takes over a minute"
         better = ": if there are fewer, rho = 1 is the better choice." if many else "; rho = 1 is for rare deletions."
         return (
             f"With rho = 1 a deletion takes {duration(silent.deletion)} instead of {duration(mine)}, and there is no "
@@ -35,13 +35,13 @@ def _of_rho(found: Forecast) -> str:
         )
     if automatic < 1.0:
         return (
-            f"rho = 1: no noise, and a deletion takes {duration(mine)}, {_share(mine, silent.fit)} of a fit. With "
-            f"rho = {automatic:.3g} (what 'auto' gives) most take {duration(found.in_memory.kept)}, and accuracy "
-            "hardly suffers."
+            f"rho = 1: no noise, and a deletion takes {duration(mine)}, {_share(mine, silent.fit)} of a fit. With rho "
+            f"= {automatic:.3g} (what 'auto' gives) most take {duration(found.in_memory.kept)}, with hardly any loss "
+            "of accuracy."
         )
     return (
-        f"rho = 1: for so few records noise would cost accuracy. Every deletion replays, in {duration(mine)}, "
-        f"{_share(mine, silent.fit)} of a fit; retraining any model is as exact, and may be as quick."
+        f"rho = 1: with so few records, noise would cost accuracy. Every deletion replays, in {duration(mine)}, "
+        f"{_share(mine, silent.fit)} of a fit. Retraining any model is as exact, and may be as fast."
     )
 
 
@@ -54,11 +54,13 @@ def _of_accuracy(found: Forecast) -> list[str]:
     rho, automatic = found.rho, found.automatic_rho
     if rho < automatic:
         return [
-            f"The noise will cost accuracy: rho = {rho:.3g} is worth n·rho = {found.plan.records * rho:,.0f} records, "
-            f"and {found.plan.records * automatic:,.0f} are needed, rho = {automatic:.3g}, to lose next to nothing. It "
-            f"is {automatic / rho:.2g} times as strong; 2 to 3 times cost 0 to 1.5 points of accuracy in "
-            "docs/accuracy.md, 6 to 17 times 1 to 5 and more."
+            f"The noise will cost accuracy: n·rho is {found.plan.records * rho:,.0f} with rho = {rho:.3g}. For almost "
+            f"no loss it should be {found.plan.records * automatic:,.0f} (rho = {automatic:.3g}). The noise is "
+            f"{automatic / rho:.2g} times as strong as that. In docs/accuracy.md, 2 to 3 times cost 0 to 1.5 points of "
+            "accuracy, 6 to 17 times cost 1 to 5 and more."
         ]
     if automatic < rho < 1.0:
-        return [f"A lower rho, down to {automatic:.3g}, would hardly cost accuracy, and fewer deletions would replay."]
+        return [
+            f"A lower rho, down to {automatic:.3g}, would cost hardly any accuracy, and fewer deletions would replay."
+        ]
     return []

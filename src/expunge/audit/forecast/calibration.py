@@ -24,15 +24,15 @@ from expunge.models.ingest import ingest
 from expunge.solvers.plans.protocol import Size
 
 FEW_STEPS, FEW_RECORDS = 16, 8
-"""The smallest problem: so many steps, with so many records each."""
+"""The smallest problem: its steps, and the records of each."""
 LARGEST = 2**23
 """No small problem has more numbers in its table than this."""
 TELLING = 2**15
-"""A problem is made so large at least, in numbers of its table, that it can be told from the smallest."""
+"""The least size of a problem, in numbers of its table, so that it differs measurably from the smallest."""
 TRIES, FEWEST_TRIES = 20, 4
-"""From each small problem so many records are deleted, if there is time, and so many from files if there is not."""
+"""How many records are deleted from each small problem if there is time, and from files if there is not."""
 LOOKED_AT = 64
-"""Of so many records it is asked how likely deleting them is to replay."""
+"""For how many records the probability of a replay is computed."""
 WRITTEN = 2**21
 """So many bytes are written to see how long it takes."""
 CLOCK = time.thread_time if time.get_clock_info("thread_time").resolution < 1e-5 else time.perf_counter
@@ -58,7 +58,7 @@ class Point:
 
 
 class Typical(NamedTuple):
-    """Records that were looked at."""
+    """Records that were evaluated."""
 
     moves: Array
     """How far each moves the sums, as a share of the most that any may."""
@@ -130,7 +130,7 @@ def _terms(size: Size, kind: Kind, of_a_step: bool) -> Array:
 
 
 def calibrate(kind: Kind, seconds: float, folder: Path, bits: int, watch: Callable[[int], None]) -> Calibration:
-    """Measure small problems for about so many seconds: more steps, and more records, as long as there is time."""
+    """Measure small problems for about this many seconds: more steps, and more records, as long as there is time."""
     end = time.perf_counter() + seconds
     trials = _Trials(kind, seconds, folder, bits)
     trials.in_memory(_smallest(kind))  # the first of all takes longer
@@ -200,7 +200,7 @@ def _grown(
 
 
 def _affordable(point: Point, smallest: Point, seconds: float) -> float:
-    """Return how many times as large a problem can be measured in so many seconds."""
+    """Return how many times as large a problem can be measured in this many seconds."""
     replay = 0.0 if math.isnan(point.costs.replay) else point.costs.replay
     grows = max(point.seconds - smallest.seconds, smallest.seconds / 8.0) + FEWEST_TRIES / 2.0 * replay
     return 0.6 * (seconds - smallest.seconds) / grows
@@ -291,7 +291,7 @@ class _Trials:
         return usual, float(np.median([max(took - (usual if kept else 0.0), 0.0) / share for took, share in long]))
 
     def look(self) -> Typical:
-        """Look at records of the largest problem: how likely deleting each is to replay, and where they lie."""
+        """Return, for records of the largest problem, how likely deleting each is to replay, and their places."""
         assert self._largest is not None
         model, victims = self._largest
         ids = np.intersect1d(model.ids_, victims)[:LOOKED_AT]

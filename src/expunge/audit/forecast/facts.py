@@ -67,10 +67,10 @@ class Forecast:
     file_bytes: int
     """Of the file of a model."""
     transcript_bytes: int
-    """What of either is kept beside the records."""
+    """How much of either is stored in addition to the records."""
     in_memory: Times
     in_file: Times
-    """In a file of the folder that was looked at, every request synced; a fit is then one by `expunge.ingest`."""
+    """In a file in the measured folder, every request synced; a fit is then one by `expunge.ingest`."""
     without_noise: Times
     """The same model with ρ = 1, in memory: nearly every deletion replays."""
     without_noise_in_file: Times
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str, float)):
         return value
     if isinstance(value, int):
-        return value if value < FOREVER else None  # for ever
+        return value if value < FOREVER else None  # forever
     if isinstance(value, tuple) and len(value) <= LONGEST_LIST:
         return [_plain(one) for one in value]
     return f"{len(value):,} numbers" if isinstance(value, tuple) else repr(value)

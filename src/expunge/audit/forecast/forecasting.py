@@ -33,7 +33,7 @@ MOST_FEATURES = 2**20
 MOST_CLASSES = 2**12
 MOST_STEPS = 2**20
 FILE_SHARE, FILE_ROW = 1.04, 32
-"""In a file a record takes so many times its bytes, and so many more bytes, to be found by its id."""
+"""The size of a record in a file: a factor on its bytes, and additional bytes for the index of ids."""
 
 
 def forecast(
@@ -47,13 +47,13 @@ def forecast(
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Forecast:
-    """Say what fitting ``model``, which need not be fitted, to a table of this shape will be like.
+    """Estimate what fitting ``model`` to a table of this shape will be like; it need not be fitted.
 
     Nothing of that size is made. The plan is the one that a fit would make; a classifier without declared classes gets
-    ``classes`` many, a regression without a ``target_range`` that from 0 to 1. What takes how long is estimated from
-    small problems of the same kind, with dense rows drawn at random, for about so many ``seconds``: on one core that
-    has nothing else to do. ``bits`` are those of a feature in a file; ``folder`` is where it would lie, since disks
-    differ (by default that of temporary files).
+    ``classes`` many, a regression without a ``target_range`` that from 0 to 1. Times are estimated from small problems
+    of the same kind, with random dense rows, measured for about ``seconds``, on one idle core. ``bits`` are those of a
+    feature in a file; ``folder`` is where the file would be, since disks differ (by default the folder of temporary
+    files).
 
     >>> from expunge import LogisticRegression
     >>> found = forecast(LogisticRegression(rho=0.05), 2_000_000, 120, seconds=0.05)
@@ -139,7 +139,7 @@ def _calibrated(kind: Kind, seconds: float, folder: Any, bits: int, progress: bo
         with progress_bars(progress) as show, tempfile.TemporaryDirectory(prefix="expunge-", dir=folder) as made:
             return calibrate(kind, seconds, Path(made), bits, lambda done: show("measuring", done, None))
     except OSError as error:
-        raise BadPlan(f"folder={folder!r}: cannot be written to ({error}); name one that can.") from error
+        raise BadPlan(f"folder={folder!r}: cannot be written to ({error}); give another folder.") from error
 
 
 # --- what follows -------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _found(kind: Kind, silent: ModelPlan, automatic: ModelPlan, measured: Calibr
 
 
 def _typical(plan: ModelPlan, worst: float, measured: Calibration) -> Expected:
-    """Return how many deletions replay, and how much, if contributions are as those that were looked at.
+    """Return how many deletions replay, and how much, if contributions are like those that were measured.
 
     Each moves the noise by a share of what the least favourable does; the probability follows from the distance.
     """
@@ -185,14 +185,14 @@ def _repeats(plan: ModelPlan, kind: Kind) -> float:
 
 
 def _times(costs: Costs, typical: Expected) -> Times:
-    """Return what deletions take, if so many replay."""
+    """Return what deletions cost if this share replays."""
     probability, fraction = typical
     share = fraction / probability if probability else 0.0
     return Times(costs.fit, costs.kept, costs.kept + share * costs.replay, costs.kept + fraction * costs.replay)
 
 
 PLACE_BYTES = 56
-"""How much a place takes up in each column, beside its records: half a boundary, and where it lies."""
+"""How much a place takes in each column, in addition to its records: half a boundary, and its position."""
 
 
 def _memory_bytes(plan: ModelPlan, features: int, records: int) -> int:

@@ -25,7 +25,7 @@ MOST_EPOCHS = 8
 FEW_ROUNDS = 12
 """So many rounds a small problem has where everyone takes part in all of them, and more only with few records."""
 MOST_KEPT = 2**20
-"""A table of a small problem's transcript has at most about so many numbers."""
+"""The largest size, in numbers, of a table of a small problem's transcript."""
 SPREAD = 3.0
 """The standard deviation of scores that labels are drawn by: the best classifier is then right five times in six."""
 
@@ -93,7 +93,7 @@ class Kind:
         return model.set_params(**given)
 
     def draw(self, records: int, rng: np.random.Generator) -> tuple[AnyArray, ...]:
-        """Draw records: features of which the first are the most telling, and targets that they tell, but not all."""
+        """Draw records: features, the first of them the most informative, and targets that they mostly determine."""
         region = self.plan.region(self.columns)
         if region is not None:
             return (region.draw(records, rng) + region.center,)

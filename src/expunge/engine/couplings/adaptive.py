@@ -14,9 +14,16 @@ import numpy as np
 from expunge.base.grid import dithered
 from expunge.base.types import Array
 from expunge.engine.contributions import Totals
-from expunge.engine.couplings.coin import Bridge, keeps, pooled_projection, replay_probability
+from expunge.engine.couplings.common import (
+    Bridge,
+    OldPass,
+    Verdict,
+    changes,
+    keeps,
+    pooled_projection,
+    replay_probability,
+)
 from expunge.engine.couplings.sequential import whitened
-from expunge.engine.couplings.verdict import OldPass, Verdict, changes
 
 
 def adaptive(old: OldPass) -> Verdict:

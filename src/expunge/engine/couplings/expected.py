@@ -7,8 +7,7 @@ import math
 from expunge.base.types import Array
 from expunge.engine.contributions import Totals
 from expunge.engine.couplings.adaptive import allowances
-from expunge.engine.couplings.coin import replay_probability
-from expunge.engine.couplings.verdict import OldPass
+from expunge.engine.couplings.common import OldPass, replay_probability
 
 
 def _parts(old: OldPass) -> Totals:

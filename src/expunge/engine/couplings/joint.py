@@ -13,8 +13,7 @@ import numpy as np
 
 from expunge.base.grid import LOST
 from expunge.base.types import Array, Ints
-from expunge.engine.couplings.coin import KEPT, Toss, keep_or_jump, replay_probability
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import KEPT, OldPass, Toss, Verdict, keep_or_jump, replay_probability
 from expunge.engine.mechanisms.protocol import Mechanism, Tables
 
 
@@ -40,39 +39,48 @@ class _Coins:
 
     def toss(self, step: int, shift: Array) -> tuple[Toss, float]:
         """Decide about one step; return the toss, and how likely it was to say replay."""
-        old = self.old
+        old, sigma = self.old, self.old.sigma
+        if not self.many:
+            return self._toss_alone(step, shift)
         if self.sight is not None:
             group = self._group(self.sight)
             norm = group.norms[group.made]
         else:
             column = old.mechanism.column(step, old.horizon)
             norm = column.norm
-        distance = math.sqrt(shift.dot(shift)) * norm / old.sigma
+        distance = math.sqrt(shift.dot(shift)) * norm / sigma
         toss = KEPT
         if distance > 0.0:
             if self.sight is not None:
                 along = float(group.seen().dot(shift))
-            elif self.many:
-                along = float(column.probe @ self.xi[column.rows] @ shift)
             else:
-                along = self._along(step, shift)
-            toss = keep_or_jump(distance, along / (old.sigma**2 * distance), old.coins)
+                along = float(column.probe @ self.xi[column.rows] @ shift)
+            toss = keep_or_jump(distance, along / (sigma**2 * distance), old.coins)
         if self.sight is not None:
             group.move(toss.moved(shift))
-        elif self.many:
+        else:
             self.xi[column.rows] -= column.weights[:, None] * toss.moved(shift)
         return toss, replay_probability(distance)
 
-    def _along(self, step: int, shift: Array) -> float:
-        """Return Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t² for the stored noise."""
-        old = self.old
-        if not old.mechanism.prefix:
-            return float((old.answers[step] - old.grid.met(old.sums[step])) @ shift)
-        pull = old.mechanism.pull(step, old.horizon)
-        running = (old.grid.met(old.sums[: old.horizon]) @ shift).cumsum()
-        if old.lost(shift, running) > LOST:
-            return float(pull @ (old.noise(old.horizon) @ shift))
-        return float(pull @ (old.answers[: old.horizon] @ shift - running))
+    def _toss_alone(self, step: int, shift: Array) -> tuple[Toss, float]:
+        """Decide about the only step that is touched, or one that no other row sees: its coin looks at stored noise.
+
+        What it sees is Σ_t C[t,τ] ⟨ξ_t, δ⟩ / scale_t².
+        """
+        old, horizon = self.old, self.old.horizon
+        distance = math.sqrt(shift.dot(shift)) * old.mechanism.column(step, horizon).norm / old.sigma
+        if distance == 0.0:
+            return KEPT, replay_probability(distance)
+        if old.mechanism.prefix:
+            pull = old.mechanism.pull(step, horizon)
+            sums, answers = old.sums[:horizon], old.answers[:horizon]
+            running = (old.grid.met(sums) @ shift).cumsum()
+            exact = old.lost(shift, running) <= LOST
+            along = float(pull @ (answers @ shift - running if exact else old.noise(horizon) @ shift))
+        else:
+            along = float((old.answers[step] - old.grid.met(old.sums[step])) @ shift)
+        toss = keep_or_jump(distance, along / (old.sigma**2 * distance), old.coins)
+        return toss, replay_probability(distance)
 
     def _group(self, sight: _Tabled | _Whitened) -> _Group:
         """Return the group of the next touched step."""
@@ -159,8 +167,7 @@ def joint(old: OldPass) -> Verdict:
     coins = _Coins(old)
     moved: Array | None = None  # how far the noise has moved on the rows from here on
     for position, step in enumerate(old.touched):
-        new = old.new_sum(step)
-        shift = old.shift(step, new)
+        new, shift = old.changed(step)
         toss, probability = coins.toss(step, shift)
         verdict.probabilities.append(probability)
         move = toss.moved(shift)

@@ -1,4 +1,4 @@
-"""Without noise (ρ = 1) there is no coin: from the first sum that changes on, all is computed anew.
+"""Without noise (ρ = 1) there is no coin: from the first sum that changes on, all is computed again.
 
 Proof: docs/guarantee.md#no-noise.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.mechanisms.noise import NoNoise
 
 
@@ -18,7 +18,7 @@ def noiseless(old: OldPass) -> Verdict:
     """
     verdict = Verdict()
     for step in old.touched:
-        new = old.new_sum(step)
+        new, _ = old.changed(step)
         if not np.array_equal(new, old.sums[step]):
             verdict.probabilities.append(0.0 if old.only_adds(step) else 1.0)
             return verdict.replay(step, NoNoise(), new)

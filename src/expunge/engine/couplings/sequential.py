@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from expunge.base.types import Array
-from expunge.engine.couplings.coin import KEPT, keep_or_jump, replay_probability
-from expunge.engine.couplings.verdict import OldPass, Verdict, changes
+from expunge.engine.couplings.common import KEPT, OldPass, Verdict, changes, keep_or_jump, replay_probability
 from expunge.engine.mechanisms.noise import GivenNoise
 
 
@@ -63,8 +62,7 @@ def sequential(old: OldPass) -> Verdict:
     for row in sorted(seen_by):
         new = None
         if row in seen_by[row]:
-            new = old.new_sum(row)
-            shifts[row] = old.shift(row, new)
+            new, shifts[row] = old.changed(row)
         shift = sum((shifts[step] for step in seen_by[row]), np.zeros(noise.shape[1]))
         length, scale = math.sqrt(shift @ shift), old.sigma * scales.item(row)
         toss = KEPT

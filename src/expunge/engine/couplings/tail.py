@@ -1,4 +1,4 @@
-"""Row T* of ordered schedules, and the rows after it: recomputed, dropped or drawn anew, whatever the coins said.
+"""Row T* of ordered schedules, and the rows after it: recomputed, dropped or drawn again, whatever the coins said.
 
 For the schedules of Ullah & Arora (2023): a permutation, or a stream. Proof: docs/guarantee.md#ordered-schedules.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from expunge.base.grid import dithered
 from expunge.base.types import Array
-from expunge.engine.couplings.verdict import OldPass, Verdict
+from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.mechanisms.noise import NoiseSource, SameNoise
 
 

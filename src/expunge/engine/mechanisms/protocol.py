@@ -95,7 +95,7 @@ class Mechanism(Protocol):
         """Return tables for so many steps, or None where there are none."""
 
     def continues(self, step: int) -> int:
-        """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts anew.
+        """Return the earliest row of N that row ``step`` continues; -1 if it takes all of them, or starts again.
 
         If that is a row, N[step] less that row does not depend on rows before that one.
         """
@@ -105,14 +105,6 @@ class Mechanism(Protocol):
 
         ``noise`` holds the rows from ``first`` on; that must not lie behind the row that it continues.
         """
-
-
-def longest_pull(mechanism: Mechanism, steps: int) -> float:
-    """Return a bound on the sum of |pull| of any step: a node on each height of a tree counts twice.
-
-    (Of the square root it grows by 0.44 with each doubling of the steps.)
-    """
-    return 2.0 * steps.bit_length() / mechanism.smallest_scale**2
 
 
 def matrices(mechanism: Mechanism, steps: int) -> tuple[Array, Array]:

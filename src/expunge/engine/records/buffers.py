@@ -103,9 +103,10 @@ class Buffers:
         if asked != place:
             room, start = self.rooms.item(place), 0
             if room:
-                pool = self.pools[room]
-                page, before = pool.spot(self.cells.item(place))
-                buffers, start = pool.pages[page], before * room
+                pool, cell = self.pools[room], self.cells.item(place)
+                bits, far = pool.bits, cell >> pool.bits  # what `Pool.spot` says: this is asked for most
+                page = bits + far if far else cell.bit_length()
+                buffers, start = pool.pages[page], (cell - (far << bits if far else 1 << page >> 1)) * room
             else:
                 buffers = self._nowhere()
             self._found = place, buffers, start
@@ -344,6 +345,10 @@ class DenseColumn(Buffers):
         """Return a copy of one row."""
         row = self._row(place, slot).copy()
         return row if self.flat else row.reshape(1, *self.tail)
+
+    def rows(self, place: int, slots: list[int]) -> list[AnyArray]:
+        """Return copies of single rows of a place."""
+        return [self.single(place, slot) for slot in slots]
 
     def _row(self, place: int, slot: int) -> AnyArray:
         """Return the numbers of one row, as a view."""

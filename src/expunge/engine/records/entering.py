@@ -10,13 +10,11 @@ import numpy as np
 
 from expunge.base.columns import rows_in
 from expunge.base.errors import BadRecords, DuplicateId, UnknownId
-from expunge.base.intake import as_ids, check_distinct, check_number, match_columns
+from expunge.base.intake import Insert, Replace, as_ids, check_distinct, check_number, match_columns
 from expunge.base.types import AnyArray, Ints, Keys
-from expunge.engine.edits import Edit
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.lookup import Lookup
-from expunge.engine.requests import Insert, Replace
-from expunge.engine.schedules import Entering, Schedule
+from expunge.engine.schedules import Edit, Entering, Schedule
 
 
 def replacement(records: Lookup, request: Replace) -> Edit:
@@ -68,7 +66,7 @@ def new_ids(records: Lookup, given: Any, number: int) -> AnyArray:
     """Return ids for so many new records, as given or the next numbers; raise if one is taken."""
     if given is None:
         if records.next_id is None:
-            raise BadRecords("ids: this model's records have ids of their own; give one for each new record.")
+            raise BadRecords("ids: this model's records have ids; give one for each new record.")
         return np.arange(records.next_id, records.next_id + number)
     ids = as_ids("ids", given)
     if records.count:

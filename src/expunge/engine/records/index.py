@@ -2,77 +2,17 @@
 
 Entries lie in order of their hash, each at the first free cell from its home on. So the table is a function of
 the set of its entries (and of its size): it cannot tell what was deleted, or in which order.
-Ids are hashed with a key, so that nobody can choose ids that collide.
 """
 
 from __future__ import annotations
 
-import os
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
 
-from expunge.base.types import AnyArray, Ints, Keys
-from expunge.engine.hashing import mix
+from expunge.base.types import Ints, Keys
 
 EMPTY = -1
-
-
-KEY_BYTES = 16
-
-
-def fresh_hash_key() -> bytes:
-    """Return what an index hashes with: as nobody knows it, nobody can choose ids whose hashes lie together."""
-    return os.urandom(KEY_BYTES)
-
-
-def hashes(ids: AnyArray, key: bytes = b"") -> Keys:
-    """Hash ids to 64 bits; strings hash alike whatever the width of their array.
-
-    Without a key they hash as in stores of earlier versions.
-    """
-    if ids.dtype.kind == "i":
-        if len(ids) == 1:
-            return np.array([hash_one(ids, key)], dtype=np.uint64)
-        return mix(ids.view(np.uint64), _halves(key))
-    if not key:
-        return _unkeyed(ids)
-    digest = blake2b(digest_size=8, key=key).copy
-    found = bytearray()
-    for text in ids.tolist():
-        state = digest()
-        state.update(text.encode("utf-8", "surrogatepass"))
-        found += state.digest()
-    return np.frombuffer(found, "<u8").astype(np.uint64, copy=False)
-
-
-def _halves(key: bytes) -> tuple[int, int]:
-    return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
-
-
-def _unkeyed(ids: AnyArray) -> Keys:
-    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
-    state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
-    for position in range(letters.shape[1]):
-        letter = letters[:, position].astype(np.uint64)
-        state = np.where(letter != 0, mix(state * np.uint64(0x9E3779B97F4A7C15) + letter), state)
-    return state
-
-
-def hash_one(ids: AnyArray, key: bytes = b"") -> int:
-    """Hash the only id of an array, as `hashes` does."""
-    return mix_one(ids.item(0) % 2**64, _halves(key)) if ids.dtype.kind == "i" else int(hashes(ids, key).item(0))
-
-
-def mix_one(x: int, keys: tuple[int, int] = (0, 0)) -> int:
-    """Scramble one 64-bit number, as `mix` does."""
-    for key in keys:
-        x ^= key
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        x = x ^ (x >> 31)
-    return x
 
 
 class HashIndex:

@@ -1,22 +1,83 @@
-"""Where records lie: by place, by id and by subject."""
+"""Where records lie: by place, by id and by subject.
+
+Ids are hashed with a key, so that nobody can choose ids that collide.
+"""
 
 from __future__ import annotations
 
+import os
+from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
 
 from expunge.base.errors import BadRecords, UnknownId
-from expunge.base.intake import as_ids, check_distinct, once
+from expunge.base.intake import Delete, as_ids, check_distinct, check_named, once
 from expunge.base.types import AnyArray, Batch, Ints, Keys, Mask
-from expunge.engine.contributions import Located
-from expunge.engine.edits import SLOT_BITS, SLOT_MASK, Edit
-from expunge.engine.records.index import HashIndex, hash_one, hashes
-from expunge.engine.records.places import Places, StagedEdit
-from expunge.engine.requests import Delete
+from expunge.engine.contributions import UNDER_WAY, Located
+from expunge.engine.hashing import mix
+from expunge.engine.records.index import HashIndex
+from expunge.engine.records.places import Places
+from expunge.engine.schedules import SLOT_BITS, SLOT_MASK, Edit
 
 MOST_NAMED = 5
 """How many unknown ids an error names."""
+
+
+KEY_BYTES = 16
+
+
+def fresh_hash_key() -> bytes:
+    """Return what an index hashes with: as nobody knows it, nobody can choose ids whose hashes lie together."""
+    return os.urandom(KEY_BYTES)
+
+
+def hashes(ids: AnyArray, key: bytes = b"") -> Keys:
+    """Hash ids to 64 bits; strings hash alike whatever the width of their array.
+
+    Without a key they hash as in stores of earlier versions.
+    """
+    if ids.dtype.kind == "i":
+        if len(ids) == 1:
+            return np.array([hash_one(ids, key)], dtype=np.uint64)
+        return mix(ids.view(np.uint64), _halves(key))
+    if not key:
+        return _unkeyed(ids)
+    digest = blake2b(digest_size=8, key=key).copy
+    found = bytearray()
+    for text in ids.tolist():
+        state = digest()
+        state.update(text.encode("utf-8", "surrogatepass"))
+        found += state.digest()
+    return np.frombuffer(found, "<u8").astype(np.uint64, copy=False)
+
+
+def _halves(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+
+
+def _unkeyed(ids: AnyArray) -> Keys:
+    letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
+    state = np.full(len(ids), 0x51ED270B, dtype=np.uint64)
+    for position in range(letters.shape[1]):
+        letter = letters[:, position].astype(np.uint64)
+        state = np.where(letter != 0, mix(state * np.uint64(0x9E3779B97F4A7C15) + letter), state)
+    return state
+
+
+def hash_one(ids: AnyArray, key: bytes = b"") -> int:
+    """Hash the only id of an array, as `hashes` does."""
+    return mix_one(ids.item(0) % 2**64, _halves(key)) if ids.dtype.kind == "i" else int(hashes(ids, key).item(0))
+
+
+def mix_one(x: int, keys: tuple[int, int] = (0, 0)) -> int:
+    """Scramble one 64-bit number, as `mix` does."""
+    for key in keys:
+        x ^= key
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        x = x ^ (x >> 31)
+    return x
 
 
 class Lookup:
@@ -37,7 +98,8 @@ class Lookup:
     _places: Places | None
     _index: HashIndex | None
     _subject_index: HashIndex | None
-    _staging: StagedEdit | None
+    _staging: Any
+    """The edit that is under way, if any; see `Staging`."""
 
     # --- by place ---
 
@@ -94,14 +156,9 @@ class Lookup:
         self._refuse_staged()
         return HashIndex(self.hashes_of(self._all_labels(self.width + 1)), self.positions().places)
 
-    @property
-    def staged(self) -> Edit | None:
-        """The edit that is under way, if any."""
-        return None if self._staging is None else self._staging.edit
-
     def _refuse_staged(self) -> None:
         if self._staging is not None:
-            raise BadRecords("records: another change is under way; commit it or roll it back first.")
+            raise BadRecords(UNDER_WAY)
 
     def _all_labels(self, position: int) -> AnyArray:
         """Return a column of ids or subjects, place by place."""
@@ -170,8 +227,9 @@ class Lookup:
         return Located(np.array([position >> 32]), np.array([position & 0xFFFFFFFF]))
 
     def _position(self, wanted: AnyArray) -> int:
+        ids = self.places.columns[self.width]
         for position in self.index.find(hash_one(wanted, self.hash_key)):
-            if self.places.columns[self.width].single(position >> 32, position & 0xFFFFFFFF)[0] == wanted[0]:
+            if ids.single(position >> 32, position & 0xFFFFFFFF)[0] == wanted[0]:
                 return position
         return -1
 
@@ -189,7 +247,7 @@ class Lookup:
         if missing == "ignore":
             wanted = once(wanted)
         else:
-            check_distinct(wanted, "name each subject once")
+            check_distinct(wanted, "give each subject once")
         found: list[AnyArray] = []
         unknown: list[int] = []
         for number, hashed in enumerate(self.hashes_of(wanted).tolist()):
@@ -226,17 +284,19 @@ class Lookup:
             raise error(f"{name}: this model's {name} are {wanted}, got {given.dtype}; pass {wanted}.")
         return given
 
-    def _reindex(self, staging: StagedEdit, by_id: HashIndex | None, by_subject: HashIndex | None) -> None:
-        """Bring the indexes up to date: records that left, moved, or came."""
-        edit = staging.edit
+    def _reindex(
+        self, edit: Edit, left: Batch, put: Batch, by_id: HashIndex | None, by_subject: HashIndex | None
+    ) -> None:
+        """Bring the indexes up to date: records that ``left``, and those that moved or came (``put``)."""
         if edit.added and edit.removed:  # a replacement: everyone stays where they are
             return
         if edit.within_a_place and by_subject is None and by_id is not None:
             base = edit.leave_places.item(0) << 32
             slot = edit.leave_slots.item(0)
-            by_id.remove_one(hash_one(staging.leave_rows[self.width], self.hash_key), base | slot)
-            if staging.put_rows:
-                mover = hash_one(staging.put_rows[self.width], self.hash_key)
+            leaver = hash_one(left[self.width], self.hash_key)
+            mover = hash_one(put[self.width], self.hash_key) if put else None
+            by_id.remove_one(leaver, base | slot)
+            if mover is not None:
                 by_id.move_one(mover, base | edit.moved_slots.item(0), base | slot)
             return
         at = (edit.put_places << SLOT_BITS) | edit.put_slots
@@ -251,26 +311,27 @@ class Lookup:
             if position > self.width:  # subjects are indexed by place
                 values = [value >> SLOT_BITS for value in values]
             if edit.removed:
-                index.remove(self.hashes_of(staging.leave_rows[position][: edit.removed]), values[0])
+                index.remove(self.hashes_of(left[position][: edit.removed]), values[0])
             if len(was):
-                index.move(self.hashes_of(staging.put_rows[position][moved]), values[1], values[2])
+                index.move(self.hashes_of(put[position][moved]), values[1], values[2])
             if edit.added:
-                index.add(self.hashes_of(staging.put_rows[position][~moved]), values[3])
+                index.add(self.hashes_of(put[position][~moved]), values[3])
 
     def leaving(self, request: Delete) -> Located:
         """Return where the records to delete lie."""
-        ids = self.ids_of(request.subjects, request.missing) if request.ids is None else request.ids
+        check_named(request)
+        wanted = self.ids_of(request.subjects, request.missing) if request.ids is None else as_ids("ids", request.ids)
         if request.missing == "error":
-            return self.locate_each(ids)
-        wanted = once(self.like("ids", as_ids("ids", ids), self.width))
-        positions = self.packed(wanted)
+            check_distinct(wanted, "give each record once")
+            return self._locate(wanted)
+        positions = self.packed(once(self.like("ids", wanted, self.width)))
         positions = positions[positions >= 0]
         return Located(positions >> SLOT_BITS, positions & SLOT_MASK)
 
     def locate_each(self, ids: Any) -> Located:
         """Return where records lie, each named once; raise for those that are not there."""
         wanted = as_ids("ids", ids)
-        check_distinct(wanted, "name each record once")
+        check_distinct(wanted, "give each record once")
         return self._locate(wanted)
 
     def of_one_each(self, subjects: Any) -> AnyArray:
@@ -280,7 +341,7 @@ class Lookup:
             counts = self.numbers_of(wanted)
             crowd = int(np.argmax(counts > 1))
             raise BadRecords(
-                f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; name those to replace by ids."
+                f"subjects: {wanted[crowd].item()!r} has {counts[crowd]} records; give the ids of those to replace."
             )
         return ids
 

@@ -1,4 +1,4 @@
-"""Records in memory, lying by place."""
+"""Records in memory: made, laid out by place, pickled and copied."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ import numpy as np
 from expunge.base.columns import narrowest, overwrite, rows_in, stack
 from expunge.base.errors import BadRecords
 from expunge.base.intake import as_columns, as_ids, check_distinct, check_number
-from expunge.base.types import AnyArray, Batch, Ints
-from expunge.engine.contributions import AT_ONCE, Abilities, Participation, Query, Total, Totals, evaluate
-from expunge.engine.edits import Edit
-from expunge.engine.randomness import Randomness
-from expunge.engine.records.entering import insertion, new_ids, replacement
-from expunge.engine.records.index import HashIndex, fresh_hash_key
-from expunge.engine.records.lookup import Lookup
-from expunge.engine.records.places import Places, StagedEdit
-from expunge.engine.requests import Delete, Insert, Replace, Request, check_named
-from expunge.engine.schedules import Assignment, Schedule, joins, joins_each
-from expunge.engine.transcript import Path
+from expunge.base.types import AnyArray, Batch
+from expunge.engine.contributions import Abilities
+from expunge.engine.records.entering import new_ids
+from expunge.engine.records.index import HashIndex
+from expunge.engine.records.lookup import fresh_hash_key
+from expunge.engine.records.places import Places
+from expunge.engine.records.staging import StagedEdit, Staging
+from expunge.engine.schedules import Assignment, Edit, Schedule
 
 _NOT_PICKLED = ("_index", "_subject_index", "hash_key")
 
 
-class MemoryRecords(Lookup):
+class MemoryRecords(Staging):
     """Records in memory: any number of columns, an id each, and (optionally) the subject each belongs to.
 
     Without ids, records are numbered 0, 1, 2, …; without subjects, every record is its own. A column may be
@@ -62,11 +59,12 @@ class MemoryRecords(Lookup):
         self._index: HashIndex | None = None
         self._subject_index: HashIndex | None = None
         self._staging: StagedEdit | None = None
+        self.staged: Edit | None = None
         self.hash_key = fresh_hash_key()
         """What indexes hash ids with."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: no column of strings is wider than what is there, and indexes are built anew."""
+        """Return what is pickled: no column of strings is wider than what is there, and indexes are built again."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         return {**kept, "template": tuple([narrowest(column) for column in self.template])}
 
@@ -155,133 +153,3 @@ class MemoryRecords(Lookup):
         """Raise if an id is already there, or appears twice."""
         if ids is not None:
             new_ids(self, ids, len(ids))
-
-    # --- requests ---
-
-    def edit(self, schedule: Schedule, request: Request, randomness: Randomness) -> Edit:
-        """Check a request and turn it into an edit."""
-        match request:
-            case Delete():
-                check_named(request)
-                return schedule.delete(self.places.lengths, *self.leaving(request))
-            case Replace():
-                check_named(request)
-                return replacement(self, request)
-            case Insert():
-                return insertion(self, schedule, request, randomness)
-
-    # --- sums and staged edits ---
-
-    def total(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
-        """Sum what the records of a place contribute to a step."""
-        if self._staging is not None and not self._staging.done:
-            self._staging.finish()
-        batch = self.batch_at(place)
-        if participation.rate < 1.0:
-            batch = _joining(batch, self.keys_at(place), step, participation.rate)
-        total = evaluate(query, step, path, batch, participation)
-        return total if participation.unit is None else total._replace(sum=0.0 + total.sum)
-
-    def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
-        """Sum what the records of a place would contribute to a step without the staged edit."""
-        staging = self._staging
-        batch = self.batch_at(place) if staging is None or not staging.done else staging.before_at(place, self.width)
-        return evaluate(query, step, path, batch, participation)
-
-    def shift(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
-        """Sum what enters a place by the staged edit, minus what leaves it."""
-        entering, leaving = ((), ()) if self._staging is None else self._staging.at(place)
-        left = self._part(leaving, step, path, query, participation)
-        if not entering:
-            return left._replace(sum=-left.sum)
-        came = self._part(entering, step, path, query, participation)
-        norm_limit = None if came.norm_limit is None or left.norm_limit is None else came.norm_limit + left.norm_limit
-        return Total(came.sum - left.sum, came.evaluations + left.evaluations, came.above + left.above, norm_limit)
-
-    def _part(self, rows: Batch, step: int, path: Path, query: Query, participation: Participation) -> Total:
-        """Sum what some rows, in all their columns, contribute to a step."""
-        norms = participation.abilities.norms
-        if not rows:
-            return Total(np.zeros(query.size), 0, 0, None if norms is None else 0.0)
-        batch = rows[: self.width]
-        if participation.rate < 1.0:
-            batch = _joining(batch, rows[-1], step, participation.rate)
-        total = evaluate(query, step, path, batch, participation)
-        return total if norms is None else total._replace(norm_limit=float(norms(batch).sum()))
-
-    def shifts(self, place: int, steps: list[int], path: Path, query: Query, participation: Participation) -> Totals:
-        """Return the shifts of several steps that visit a place, along a path that goes beyond them."""
-        along, norms = participation.abilities.along, participation.abilities.norms
-        if self._staging is None or along is None or norms is None or participation.abilities.exact_to is None:
-            return Totals.of([self.shift(place, step, path.upto(step), query, participation) for step in steps])
-        groups = self._staging.at(place)
-        signs = np.repeat([1.0, -1.0], [rows_in(rows[0]) if rows else 0 for rows in groups])
-        if not len(signs):
-            return Totals.of([Total(np.zeros(query.size), 0, 0, 0.0)] * len(steps))
-        rows = groups[0] or groups[1]
-        if all(groups):
-            rows = tuple([stack(parts) for parts in zip(*groups, strict=True)])
-        batch = rows[: self.width]
-        lengths, sums, joining, norm_limit = norms(batch), [], [], []
-        at_once = max(1, AT_ONCE // (len(signs) * query.size))
-        for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
-            weights = np.tile(signs, (len(part), 1))
-            if participation.rate < 1.0:
-                weights *= joins_each(rows[-1], part, participation.rate)
-            sums.append(along(part, path, batch, weights) + 0.0)
-            joining.append(np.count_nonzero(weights, axis=1))
-            norm_limit.append(np.abs(weights) @ lengths)
-        evaluations = np.concatenate(joining)
-        return Totals(np.concatenate(sums), evaluations, np.zeros_like(evaluations), np.concatenate(norm_limit))
-
-    def stage(self, edit: Edit) -> None:
-        """Hold an edit ready; places change when a sum over one is first asked for, or at `commit`."""
-        self._refuse_staged()
-        if edit.entering:
-            self.places.admit(edit.entering, self.count == 0)
-        self._staging = StagedEdit(self.places, edit, self.count + edit.added - edit.removed)
-        self._staging.make_room()
-
-    def commit(self) -> None:
-        """Make the staged edit final. Should this fail half-way (no memory), it can be called again."""
-        staging = self._staging
-        if staging is None:
-            raise BadRecords("records: there is no change to commit.")
-        edit = staging.edit
-        staging.finish()
-        self._fit(staging.touched)
-        if self._ordered:
-            self.places.resize(-(-staging.count_after // self.places.least))
-        indexes = self._index, self._subject_index
-        self._index = self._subject_index = None  # if something fails, they are built anew
-        self._reindex(staging, *indexes)
-        if edit.added and not edit.removed:
-            self._number_on(edit.entering[self.width])
-            self.template = tuple([column.empty() for column in self.places.columns])
-        self.count = staging.count_after
-        self._staging = None
-        self._index, self._subject_index = indexes
-
-    def _number_on(self, ids: AnyArray) -> None:
-        """Let automatic ids begin after all that were given."""
-        if self.next_id is not None:
-            numbers = ids.dtype.kind == "i"
-            self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1) if numbers else None
-
-    def rollback(self) -> None:
-        """Forget the staged edit; every record is as before."""
-        if self._staging is not None:
-            self._staging.undo()
-            self._fit(self._staging.touched)
-            self._staging = None
-
-    def _fit(self, places: Ints) -> None:
-        try:
-            self.places.fit_rooms(places)
-        except MemoryError:  # it takes room, for a while; then it is done after a later request
-            return
-
-
-def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:
-    mask = joins(keys, step, rate)
-    return tuple([column[mask] for column in batch])

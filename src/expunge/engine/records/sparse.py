@@ -8,9 +8,9 @@ import numpy as np
 
 from expunge.base.columns import LARGEST, counts_in, csr, empty, index_type, pointers
 from expunge.base.types import AnyArray, Column, Ints
-from expunge.engine.edits import NONE
 from expunge.engine.records.buffers import Buffers, DenseColumn
 from expunge.engine.records.pools import resized
+from expunge.engine.schedules import NONE
 
 CHUNK = 2**22
 
@@ -77,6 +77,10 @@ class SparseColumn(Buffers):
     def single(self, place: int, slot: int) -> Column:
         """Return a copy of one row."""
         return self.gather(np.array([place]), np.array([slot]))
+
+    def rows(self, place: int, slots: list[int]) -> list[Column]:
+        """Return copies of single rows of a place."""
+        return [self.single(place, slot) for slot in slots]
 
     def gather(self, places: Ints, slots: Ints) -> Column:
         """Return a copy of single rows."""

@@ -18,7 +18,7 @@ from expunge.solvers.plans.sized import SIZE_CLASS
 
 
 def make_domain(region: Region, radius: float) -> Domain:
-    """Return where the parameters may lie."""
+    """Return the domain of the parameters."""
     match region:
         case "l2":
             return Ball(radius)

@@ -32,7 +32,7 @@ ROUNDS = 6
 EXPLORE = 3
 """How many of them explore, if there are as many after them."""
 WEIGHT = 0.5
-"""What stands beside a point to count it, as a share of the radius."""
+"""The number that is added to a point to count it, as a share of the radius."""
 HOPELESS = 0.03
 """How far off noise may put a centre, as a share of the region's radius, before a fit warns of it."""
 
@@ -186,7 +186,7 @@ class ClusterPlan(Sized):
             Line("schedule", "everyone", SCHEDULES["everyone"]),
             Line("mechanism", "identity", MECHANISMS["identity"]),
             Line("coupling", self.coupling, COUPLINGS[self.coupling]),
-            Line("region", str(self.extent), "where points can lie, as declared"),
+            Line("region", str(self.extent), "the region of the points, as declared"),
             Line("bound", f"{self.bound:.4g}", "the largest norm of one point's contribution"),
         ]
 
@@ -199,8 +199,8 @@ class ClusterPlan(Sized):
         if not self.hopeless:
             return ()
         return (
-            f"Noise puts a centre off by about {self.error / self.extent.radius:.0%} of the region's radius: declare a "
-            "smaller region, or take a larger rho or fewer clusters.",
+            f"Noise shifts a centre by about {self.error / self.extent.radius:.0%} of the region's radius: declare a "
+            "smaller region, or use a larger rho or fewer clusters.",
         )
 
     @cached_property
@@ -224,13 +224,18 @@ class ClusterPlan(Sized):
         """Return the centres of a model, one a row, relative to the extent's."""
         return model.reshape(-1, len(self.extent.center))[: self.clusters]
 
+    @cached_property
+    def untroubled(self) -> range:
+        """With which numbers of records there is nothing to remark: enough for the clusters, too."""
+        return range(max(self.clusters, self.size_class[0]), self.largest + 1)
+
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request: also if too few records are left."""
         yield from super().remarks(before, now, deleted)
         if deleted and 0 < now.records < self.clusters <= now.records + deleted:
             yield (
                 f"there {are(now.records)} now {counted(now.records, 'record')}, fewer than "
-                f"n_clusters={self.clusters}: some clusters are empty.",
+                f"n_clusters={self.clusters}; some clusters are empty.",
                 UserWarning,
             )
 

@@ -15,7 +15,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import grid_unit, on_grid
 from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import least_rho, noise_for, rounding_error
-from expunge.engine.couplings.coin import replay_probability
+from expunge.engine.couplings.common import replay_probability
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.schedules import Everyone
@@ -24,7 +24,7 @@ from expunge.solvers.plans.sized import rounded_up
 
 FederatedSelector = Literal["last", "tail", "average"]
 WORTH = 10.0
-"""At ρ·n of so many times √parameters noise hardly costs accuracy, however many rounds (docs/federated.md)."""
+"""If ρ·n is this many times √parameters, noise costs hardly any accuracy (docs/federated.md)."""
 
 
 class ArrayType(NamedTuple):
@@ -91,7 +91,7 @@ class FederatedPlan:
         if given != wanted:
             raise BadRecords(f"arrays: expected {_listed(wanted)}, got {_listed(given)}.")
         if not all(np.issubdtype(array.dtype, np.floating) for array in arrays.values()):
-            raise BadRecords("arrays: expected floating-point numbers; leave others out of what is averaged.")
+            raise BadRecords("arrays: expected floating-point numbers; do not average arrays of other types.")
         return np.concatenate([np.asarray(arrays[one.name], dtype=float).ravel() for one in self.types])
 
     @property
@@ -149,7 +149,7 @@ def plan_federation(
     bits: int = BITS,
     config: Mapping[str, Any] | None = None,
 ) -> FederatedPlan:
-    """Fix everything for a model of these arrays and about so many clients.
+    """Fix everything for a model of these arrays and about this many clients.
 
     ``clip`` is the largest norm that a client's update counts with. ``rho`` is the largest probability with which a
     client that leaves makes the others repeat rounds; 1 means no noise. ``rate`` is the probability with which a client
@@ -189,11 +189,13 @@ def plan_federation(
 
 
 def as_config(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return what clients are told in the form in which it is kept, or say what cannot be kept."""
+    """Return the clients' configuration in the form in which it is stored, or say what cannot be stored."""
     for name, value in config.items():
         each = value if isinstance(value, list) else [value]
         if not all(isinstance(one, (bool, int, float, str)) and one == one for one in each):
-            raise BadPlan(f"config: {name!r} is not a number, a text or a list of them, and cannot be kept in a plan.")
+            raise BadPlan(
+                f"config: {name!r} is not a number, a text or a list of them, and cannot be stored in a plan."
+            )
     kept = {str(name): list(value) if isinstance(value, list) else value for name, value in config.items()}
     return tuple(sorted(kept.items()))
 
@@ -207,12 +209,12 @@ def _checked(arrays: Sequence[ArrayType]) -> list[ArrayType]:
             dtype = np.dtype(kind)
             sides = tuple([int(side) for side in shape])
         except (TypeError, ValueError) as error:
-            raise BadPlan(f"arrays: {given!r} is no ArrayType(name, shape, dtype) ({error}).") from error
+            raise BadPlan(f"arrays: {given!r} is not an ArrayType(name, shape, dtype) ({error}).") from error
         if not isinstance(name, str) or min(sides, default=0) < 0 or dtype.kind != "f" or dtype.itemsize > 8:
             raise BadPlan(f"arrays: {given!r}: expected a name, a shape and a floating-point type, such as '<f4'.")
         found.append(ArrayType(name, sides, dtype.newbyteorder("<").str))
     if len({one.name for one in found}) < len(found):
-        raise BadPlan("arrays: a name appears twice; give each array a name of its own.")
+        raise BadPlan("arrays: duplicate name; give each array a different name.")
     return found
 
 
@@ -221,8 +223,8 @@ def array_types(arrays: Mapping[str, AnyArray]) -> list[ArrayType]:
     for name, array in arrays.items():
         if array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise BadPlan(
-                f"arrays: {name!r} is of type {array.dtype}; only floating-point numbers can be averaged. Leave "
-                "counters and the like out."
+                f"arrays: {name!r} is of type {array.dtype}; only floating-point numbers can be averaged. Remove "
+                "counters and other integers."
             )
         if not np.isfinite(array).all():
             raise BadPlan(f"arrays: {name!r} has NaN or infinity; start from finite numbers.")

@@ -165,7 +165,7 @@ class Plan(Sized):
 
     @property
     def ordered(self) -> bool:
-        """Whether records lie in an order that is cut into steps, so that their number decides that of the steps."""
+        """Whether records are in an order that is cut into steps, so that their number determines that of steps."""
         return self.schedule in ("shuffled", "arrival")
 
     @property
@@ -221,12 +221,12 @@ class Plan(Sized):
     def lines(self) -> list[Line]:
         """Return the plan line by line."""
         name, planned = ("rounds", "as planned") if self.everyone else ("steps", "in one pass, as planned")
-        rate = Line("rate", f"{self.rate:g}", "the chance that a record joins a round")
-        epochs = Line("epochs", f"{self.epochs:,}", "how often the records are gone through")
+        rate = Line("rate", f"{self.rate:g}", "the probability that a record joins a round")
+        epochs = Line("epochs", f"{self.epochs:,}", "how often each record is used")
         once = ", once projected," if self.projected else ""
         return [
             *noise_lines(self),
-            Line("loss", loss_in_words(self.loss), "what training makes small"),
+            Line("loss", loss_in_words(self.loss), "what training minimises"),
             Line("solver", self.solver, SOLVERS[self.solver]),
             Line("schedule", self.schedule, SCHEDULES[self.schedule]),
             Line("mechanism", self.mechanism, MECHANISMS[self.mechanism]),
@@ -236,9 +236,9 @@ class Plan(Sized):
             Line("records in a step", f"{self.batch:,}", "about so many"),
             rate if self.everyone else epochs,
             Line("feature_norm", f"{self.feature_norm:g}", f"longer rows{once} are scaled down to this"),
-            Line("clip", "none" if self.clip is None else f"{self.clip:g}", "slopes longer than this are shortened"),
+            Line("clip", "none" if self.clip is None else f"{self.clip:g}", "longer slopes are scaled down to this"),
             Line("bound", f"{self.bound:.4g}", "the largest norm of one record's contribution"),
-            Line("domain", self.domain, "where the parameters may lie"),
+            Line("domain", self.domain, "the region of the parameters"),
             Line("alpha", f"{self.alpha:g}", "weight of the penalty"),
             Line(
                 "projection",

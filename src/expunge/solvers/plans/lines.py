@@ -9,21 +9,21 @@ from expunge.solvers.losses import KNOWN
 from expunge.solvers.plans.protocol import AnyPlan, Line
 
 SCHEDULES = {
-    "scattered": "each record (or all of a person's) lies at a place drawn by lot",
-    "shuffled": "records lie in an order drawn by lot",
-    "arrival": "records lie in the order in which they came: the law is that of training in the stored order",
+    "scattered": "each record (or all of a person's records) is at a random place",
+    "shuffled": "records are in random order",
+    "arrival": "records are in the order in which they came: the distribution is that of training in the stored order",
     "everyone": "every record takes part in every round",
 }
 MECHANISMS = {
     "sqrt": "each answer has a little of the noise of every step before it",
-    "tree": "noise on the nodes of a binary tree; an answer has that of a few",
-    "anytime": "a binary tree whose noise holds for however many records",
+    "tree": "noise on the nodes of a binary tree; an answer has the noise of a few nodes",
+    "anytime": "a binary tree whose noise is enough for any number of records",
     "halving": "a binary tree with the noise shares of the paper",
-    "identity": "each round has noise of its own",
+    "identity": "each round has its own noise",
 }
 COUPLINGS = {
-    "joint": "one look at all later noise decides whether the model is kept",
-    "sequential": "noise is looked at row by row",
+    "joint": "one decision from all later noise: keep the model, or replay",
+    "sequential": "one decision for each row of noise",
     "adaptive": "one decision for all rounds, from a budget fixed beforehand",
 }
 SOLVERS = {
@@ -32,14 +32,14 @@ SOLVERS = {
     "gradient_descent": "steps along the noisy gradient of a round",
 }
 SELECTORS = {
-    "tail": "the model is the mean of the later half of the path",
-    "average": "the model is the mean of the path",
-    "last": "the model is the end of the path",
+    "tail": "the model is the mean of the second half of the iterates",
+    "average": "the model is the mean of all iterates",
+    "last": "the model is the last iterate",
 }
 
 
 class Planned(AnyPlan, Protocol):
-    """A plan for about so many records."""
+    """A plan for about this many records."""
 
     @property
     def records(self) -> int:
@@ -64,14 +64,16 @@ def noise_lines(plan: Planned) -> list[Line]:
     horizon = "any number of records" if plan.horizon >= FOREVER else f"up to {plan.horizon:,} records"
     rounding = f"at most {plan.rounding_error:.1g} a request" if plan.sigma else "none"
     return [
-        Line("ρ", f"{plan.rho:g}", "how often, at most, a deletion trains a part again (1: always, without noise)"),
+        Line("ρ", f"{plan.rho:g}", (
+            "the largest probability that a deletion trains a part again (1: always, without noise)"
+        )),
         Line("noise σ", f"{plan.sigma:.4g}", "standard deviation of the noise on sums"),
         Line(
-            "rounding", rounding, "by how much arithmetic can change the law of what is stored (total variation)"
+            "rounding", rounding, "how much arithmetic can change the distribution of what is stored (total variation)"
         ),
         Line("planned for", f"{plan.records:,} records", "rounded up to a power of two"),
         Line("good for", f"{low:,} to {high:,} records", f"ρ holds for {horizon}"),
-        Line("records per person", f"{plan.records_per_subject:,}", "at most so many, counted in the noise"),
+        Line("records per person", f"{plan.records_per_subject:,}", "the most allowed; the noise accounts for it"),
     ]  # fmt: skip
 
 

@@ -152,6 +152,10 @@ class ModelPlan(AnyPlan, Protocol):
     def covers(self, records: int) -> bool:
         """Say whether the plan is good for a number of records."""
 
+    @property
+    def untroubled(self) -> range:
+        """With which numbers of records there is nothing to remark, unless their rank changes."""
+
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request; ``deleted`` is how many records it has deleted, if it was to delete."""
 

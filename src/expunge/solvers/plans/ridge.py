@@ -23,7 +23,7 @@ from expunge.solvers.plans.small import RECORDS, WIDE
 
 @dataclass(frozen=True)
 class RidgePlan(Sized):
-    """Everything that is fixed before the records are seen: the penalty, and between which bounds numbers lie."""
+    """Everything that is fixed before the records are read: the penalty, and the bounds of numbers."""
 
     NOTHING: ClassVar[str] = "zeros"
 
@@ -91,9 +91,9 @@ class RidgePlan(Sized):
     def rank_remark(self, rank: int, records: int) -> Remark:
         """Return what to say of a rank that falls short."""
         return (
-            f"rank {rank} of {self.features}: {records:,} records with alpha={self.alpha:g} "
-            "do not determine all coefficients, and those of the least norm were taken. Give a larger alpha, leave out "
-            "columns that follow from others, or declare a smaller feature_bound for columns of tiny numbers.",
+            f"rank {rank} of {self.features}: {records:,} records with alpha={self.alpha:g} do not determine all "
+            "coefficients, so the solution of least norm was taken. Give a larger alpha, remove columns that follow "
+            "from others, or declare a smaller feature_bound for columns of tiny numbers.",
             RankWarning,
         )
 
@@ -185,13 +185,13 @@ class RidgePlan(Sized):
         """Return the plan line by line."""
         bounds = sorted(set(self.feature_bounds))
         shown = f"{bounds[0]:g}" if len(bounds) == 1 else f"{bounds[0]:g} to {bounds[-1]:g}"
-        exact = "sums are exact: a record is subtracted without a trace, and no deletion trains again"
+        exact = "sums are exact: a record is subtracted without a trace, and no deletion trains anything again"
         return [
             Line("noise σ", "0", exact),
             Line("alpha", f"{self.alpha:g}", "weight of the penalty"),
             Line("intercept", "yes" if self.fit_intercept else "no", "whether there is one"),
-            Line("feature_bound", shown, "the largest number a column may hold"),
-            Line("target_bound", f"{self.target_bound:g}", "the largest target"),
+            Line("feature_bound", shown, "the largest absolute value of a column"),
+            Line("target_bound", f"{self.target_bound:g}", "the largest absolute value of a target"),
             Line("good for", f"up to {self.largest:,} records", "more could not be summed exactly"),
         ]
 

@@ -1,8 +1,9 @@
-"""How many records a plan is made for, and the ρ that so many allow."""
+"""How many records a plan is made for, and the ρ that this number allows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from expunge.base.errors import SizeWarning
@@ -37,7 +38,7 @@ class Standing(NamedTuple):
 
 
 Remark = tuple[str, type[Warning]]
-"""What a user should be told, and as which kind of warning."""
+"""A message to the user, and its kind of warning."""
 
 
 class Sized:
@@ -86,6 +87,11 @@ class Sized:
         """Return how many directions of a model's coefficients are determined, where that may fall short."""
         return None
 
+    @cached_property
+    def untroubled(self) -> range:
+        """With which numbers of records there is nothing to remark, unless their rank changes."""
+        return range(max(1, self.size_class[0]), self.largest + 1)
+
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request; ``deleted`` is how many records it has deleted, if it was to delete."""
         if deleted and now.records == 0:
@@ -103,8 +109,9 @@ class Sized:
         exceeded = " and a deletion may replay more often than rho says" if records > self.horizon else ""
         return (
             f"there {are(records)} now {counted(records, 'record')}, and the plan is for {low:,} to {high:,}: noise "
-            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit, "
-            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) it is good for longer.",
+            f"and step sizes no longer fit{exceeded}. replan() makes a new plan; it is a fresh fit of "
+            f"{round(records * self.passes):,} evaluations. With replan(expected_records=...) the new plan lasts "
+            "longer.",
             SizeWarning,
         )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from expunge.solvers.plans.linear import Plan
 
 NOISE = 0.6
-"""How large the noise is at most, beside the contribution of the record that is deleted: more would hide mistakes."""
+"""The largest noise, relative to the contribution of the deleted record: more would hide mistakes."""
 GONE = 0
 """Who is deleted."""
 RECORDS, STEPS, CLASSES, CLUSTERS = 6, 3, 3, 2
@@ -36,7 +36,7 @@ LIVELY = 6.0
 """By how much less noise k-means expects than there is: else it would take clusters of so few points for empty."""
 
 POINTS = np.array([0.9, -0.7, 0.8, -0.3, -0.9, 0.1])
-"""Who is deleted lies far out."""
+"""The deleted record is an outlier."""
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0, -1.0, -1.0])
 _CODES = np.array([0, 1, 2, 1, 2, 1])
 _NUMBERS = np.array([0.9, -0.8, -0.4, 0.6, -0.9, -0.2])
@@ -57,7 +57,7 @@ def small_steps(plan: Plan, rng: np.random.Generator) -> SmallProblem:
         (name, plan.steps, steps // small.epochs),
         ("epochs", plan.epochs, small.epochs),
         ("records in a step", plan.batch, small.batch),
-        ("chance to join a round", plan.rate, small.rate),
+        ("probability to join a round", plan.rate, small.rate),
         ("step size", plan.step_size, small.step_size),
         ("radius of the domain", plan.radius, plan.radius if plan.domain == "everywhere" else small.radius),
         ("noise σ, in contributions of a record", plan.sigma / plan.bound, small.sigma / small.bound),

@@ -13,14 +13,14 @@ from expunge.tables.schema.writing import DecimalSign, Thousands, check_format, 
 from expunge.tables.texts import check_encoding
 
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "nil", "-")
-"""What stands for a missing value, in lower case, unless a schema says otherwise."""
+"""How a missing value is written, in lower case, unless a schema says otherwise."""
 MOST_BUCKETS = 2**16
 WORDS = (1, 2)
 """How many words in a row a text is cut into: single ones and pairs."""
 USUAL_WORDS = 64
 """About how many numbers come of a text."""
 MOSTLY_ZEROS = 16
-"""Rows with so many times as many columns as numbers that are not 0 are kept sparse."""
+"""Rows with this many times as many columns as non-zero numbers are stored sparse."""
 WIDE = 256
 """Rows of fewer columns are kept dense."""
 
@@ -31,10 +31,10 @@ KeyType = Literal["integer", "text"]
 
 @dataclass(frozen=True)
 class Numeric:
-    """A number with a public range, which becomes one between -1 and 1; beyond its range it counts as the end.
+    """A number with a public range, mapped to -1 to 1; values outside the range are clipped to it.
 
-    A missing one counts as the middle of the range ("middle"), with a column of its own that says so ("flag"), or is
-    an error ("refuse"). ``decimal``, ``thousands`` and ``unit`` say how texts write it: for 1.234,5 € they are ",", "."
+    A missing value counts as the middle of the range ("middle"), also marked by an extra column ("flag"), or is an
+    error ("refuse"). ``decimal``, ``thousands`` and ``unit`` say how texts write it: for 1.234,5 € they are ",", "."
     and "€".
     """
 
@@ -69,7 +69,7 @@ class Numeric:
 class Date:
     """A day or time in ISO form, such as 2026-11-15 or 2026-11-15 12:30, with a public range; else like a number.
 
-    ``format`` says how texts write it, if not so: "%d.%m.%Y". The range is in ISO form all the same.
+    ``format`` says how texts write it, if not in ISO form: "%d.%m.%Y". The range is always in ISO form.
     """
 
     kind: ClassVar[str] = "date"
@@ -105,9 +105,9 @@ class Date:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of some values that are publicly known, a 0/1 column each; any other counts as "other", a column of its own.
+    """One of some publicly known values, a 0/1 column each; any other counts as "other", in an extra column.
 
-    A missing one is not one of them: zeros.
+    A missing value gives zeros in all columns.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -194,7 +194,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class Amount:
-    """A target that is a number with a public range; beyond it, it counts as the end. It is written as `Numeric` is."""
+    """A target that is a number with a public range; values outside are clipped to it. It is written like `Numeric`."""
 
     name: str
     low: float
@@ -325,7 +325,7 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
 def _check_once(where: str, values: Sequence[object]) -> None:
     twice = [value for value, times in Counter(values).items() if times > 1]
     if twice:
-        raise BadPlan(f"{where}: {twice[0]!r} appears twice; give each once.")
+        raise BadPlan(f"{where}: duplicate {twice[0]!r}; give each once.")
 
 
 def _numbered(name: str, buckets: int) -> tuple[str, ...]:

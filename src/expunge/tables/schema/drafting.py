@@ -34,16 +34,16 @@ from expunge.tables.schema.profiles import Profile
 from expunge.tables.texts import is_utf8
 
 MOST_VALUES = 50
-"""A vocabulary has at most so many values."""
+"""The most values of a vocabulary."""
 MOST_CLASSES = 200
 FEW_NUMBERS = 20
 """A target with more different numbers is an amount."""
 RARE = 5
-"""A value that stands less often may tell on a person."""
+"""A value that occurs less often may identify a person."""
 FREE_TEXT = 3.5
-"""Values of so many words on average are free text."""
+"""Values of this many words on average are free text."""
 NEARLY_ALL = 0.7
-"""If so many values are different, short ones look like names."""
+"""If this share of values is different, short ones look like names."""
 
 _FOREIGN_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b")
 _AMOUNT = re.compile(r"[€$£¥]? *[+-]?\d[\d.,' ]*(€|\$|£|¥|%|EUR|USD|GBP|CHF)?")
@@ -51,17 +51,17 @@ _AMOUNT = re.compile(r"[€$£¥]? *[+-]?\d[\d.,' ]*(€|\$|£|¥|%|EUR|USD|GBP|
 
 @dataclass(frozen=True)
 class Draft:
-    """A schema that was read off data, and why each column is what it is."""
+    """A schema drafted from data, and why each column is what it is."""
 
     schema: Schema
     notes: dict[str, str]
     """A short phrase for each column, in the order of the table. None tells a value, or how many records have it: they
-    are written into the draft, which stays when records are erased."""
+    are written into the draft, which stays when records are deleted."""
     remarks: tuple[str, ...]
     """Short phrases on the table as a whole."""
     rows: int
     broken: Broken
-    """Records that could not be read, and were passed over."""
+    """Records that could not be read, and were skipped."""
     encoding_guessed: bool = False
 
 
@@ -79,7 +79,7 @@ def draft(
 
     ``target``, ``id`` and ``subject`` name columns, and so does each of ``ignore``; those not named are guessed from
     the columns' names and what they hold, and so are the ``encoding`` and how numbers and dates are written. Records
-    that cannot be read are passed over.
+    that cannot be read are skipped.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     guessed = encoding is None
@@ -94,7 +94,7 @@ def draft(
     rows = max((profile.rows for profile in left.values()), default=0)
     if not rows:
         why = f": all are broken ({broken})" if broken.count else ""
-        raise BadRecords(f"{tables[0].path}: there are no records to draft a schema from{why}; give at least one.")
+        raise BadRecords(f"{tables[0].path}: no records to draft a schema from{why}; give at least one.")
     notes = dict.fromkeys(tables[0].nested, "holds lists or objects") | dict.fromkeys(ignore, "as asked")
     asked = {} if target is None else {target: left.pop(target)}
     keys = _take_id(left, id, subject, notes), _take_subject(left, subject, notes)
@@ -108,13 +108,13 @@ def draft(
     goal = _asked_target(asked, notes) if asked else _guessed_target(features, left, notes)
     if not features:
         raise BadRecords(
-            f"{tables[0].path}: no column is left to predict from: all are id, subject, target or ignored; give more."
+            f"{tables[0].path}: no feature columns: all columns are id, subject, target or ignored; give more."
         )
     used = {*features, *(one.name for one in (*keys, goal) if one is not None)}
     notes = {name: notes[name] for name in (*tables[0].names, *tables[0].nested)}
     ignored = tuple([name for name in notes if name not in used])
     schema = Schema(tuple(features.values()), *keys, goal, ignored, encoding=encoding)
-    remarks = [] if keys[0] else ["no column names the records, so they will be numbered"]
+    remarks = [] if keys[0] else ["there is no id column, so records will be numbered"]
     guessed = guessed and not is_utf8(encoding)
     if guessed:
         remarks.append(f"the files are not UTF-8, so they were read as {encoding}, which is a guess: check the letters")
@@ -137,7 +137,7 @@ def _check_asked(table: Table, asked: dict[str, str | None], ignore: Sequence[st
 
 
 def _profiles(tables: list[Table], ways: dict[str, Way], broken: Broken, progress: bool | None) -> dict[str, Profile]:
-    """Look at some columns, in which numbers and dates are written so."""
+    """Profile some columns, in which numbers and dates are written in this way."""
     profiles = {name: Profile(MISSING, way) for name, way in ways.items()}
     for table in tables:
         table.check_columns(list(profiles))
@@ -180,7 +180,7 @@ def _take_subject(left: dict[str, Profile], asked: str | None, notes: dict[str, 
     name, why = asked, "as asked"
     if name is None:
         fit = (other for other, profile in left.items() if names_people(other) and profile.repeated)
-        name, why = next(fit, None), "named like what says whose record it is, and values repeat"
+        name, why = next(fit, None), "named like a column of people, and values repeat"
     return None if name is None else _take_key(left, name, why, notes, alone=False)
 
 
@@ -276,7 +276,7 @@ def _feature(name: str, profile: Profile) -> tuple[Feature | None, str]:
     if profile.all_kept and len(profile.kept) == 1 and profile.present == profile.rows:
         return None, "constant"
     if tells_who(name) and profile.distinct > 10:
-        return None, "named like what tells who someone is"
+        return None, "named like personal data that identifies someone"
     if (names_a_thing(name) or names_people(name)) and not _is_amount(profile):
         if profile.distinct > profile.present / 2:
             taken = "; it cannot be the id, since values repeat or are missing" * (not _tells_apart(profile))
@@ -334,7 +334,7 @@ def _category(name: str, profile: Profile) -> tuple[Feature | None, str]:
     if profile.words >= FREE_TEXT * profile.present:
         return Text(name), _said(["free text", *_missing(profile)])
     if profile.distinct > NEARLY_ALL * profile.present:
-        return None, "nearly all values differ: looks like it names people"
+        return None, "nearly all values differ: it may name people"
     if profile.all_kept and common * 2 < len(profile.kept) <= MOST_VALUES:
         return _hashed(name, profile, "most values are rare, so they are not listed")
     return _hashed(name, profile)
@@ -355,10 +355,10 @@ def _unusual(profile: Profile) -> str:
     if most(lambda text: "@" in text):
         return "e-mail addresses"
     if most(_FOREIGN_DATE.match):
-        return "looks like dates, but of no one form; write them as 2026-11-15 to use them"
+        return "looks like dates in several formats; write them as 2026-11-15 to use them"
     if most(_AMOUNT.fullmatch) and profile.numbers < profile.present and any(map(_is_dressed, profile.kept)):
         return (
-            "looks like numbers with a comma, a space or a sign, but of no one form; write them as 1234.5 to use them"
+            "looks like numbers with a comma, a space or a sign, in several formats; write them as 1234.5 to use them"
         )
     return ""
 
@@ -397,7 +397,7 @@ _REFUSED = "; records with other values are then refused, unless you give --on-e
 
 def _rare(profile: Profile, then: str = "") -> list[str]:
     rare = any(count < RARE for count in profile.kept.values())
-    return [f"some are rare: they may tell on a person, so consider leaving them out{then}"] * rare
+    return [f"some are rare: they may identify a person, so consider leaving them out{then}"] * rare
 
 
 # Ranges

@@ -50,7 +50,7 @@ class Encoded(NamedTuple):
     ids: AnyArray | None
     subjects: AnyArray | None
     lines: AnyArray
-    """Where each stands in its file."""
+    """Where each is in its file."""
 
 
 @dataclass
@@ -227,6 +227,6 @@ class EncodedTables:
         """Return all records at once."""
         found = list(self.blocks())
         if not found:
-            raise BadRecords(f"{self.tables[0].path}: there are no records; give at least one.")
+            raise BadRecords(f"{self.tables[0].path}: no records; give at least one.")
         parts = zip(*found, strict=True)
         return Encoded._make([None if part[0] is None else stack(part) for part in parts])

@@ -12,11 +12,11 @@ from typing import Any
 from expunge.tables.schema.writing import plain_number
 
 MOSTLY = 0.95
-"""If so many values are numbers or dates, the others are taken for mistakes."""
+"""If this share of values is numbers or dates, the others count as mistakes."""
 UNITS = ("EUR", "USD", "GBP", "CHF", "€", "$", "£", "¥", "%")
 _MARKS = {"": "", ",": "comma", ".": "point", " ": "space", "'": "apostrophe"}
 _NUMBERS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"))
-"""Decimal sign and what stands between thousands. Of those that fit equally well the first is taken."""
+"""Decimal sign and thousands separator. Of those that fit equally well the first is taken."""
 _DATE = re.compile(r"\d{1,4}([./-])\d{1,2}[./-]\d{1,4}\b")
 _DAYS = {"%d{0}%m{0}%Y": "day before month", "%m{0}%d{0}%Y": "month before day", "%d{0}%m{0}%y": "day before month",
          "%m{0}%d{0}%y": "month before day", "%Y{0}%m{0}%d": "year before month"}  # fmt: skip
@@ -96,7 +96,7 @@ def _number_way(texts: Sequence[str], unit: str, ways: list[tuple[str, str]], si
         return None
     said = [f"decimal {_MARKS[decimal]}"] * (decimal == "," or doubt)
     said += [f"{_MARKS[thousands]} between thousands"] * bool(thousands) + [f"unit {unit}"] * bool(unit)
-    other = "; the sign could as well stand between thousands, or before decimals" * doubt
+    other = "; the sign could separate thousands or decimals" * doubt
     return Way(decimal, thousands, unit, said=f"guessed: {', '.join(said)}{other}; check")
 
 

@@ -17,7 +17,7 @@ from expunge.tables.schema.writing import seconds_of
 from expunge.tables.texts import trimmed
 
 KEPT = 2000
-"""Of so many different values we know how often each stands."""
+"""For how many different values the number of occurrences is known."""
 _LONGEST_KEPT = 200
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PADDED = r"^[+-]?0\d"
@@ -49,11 +49,11 @@ class Profile:
         self.padded = False
         """Whether there are numbers with zeros before them, such as 007."""
         self.repeated = False
-        """Whether some value stands more than once."""
+        """Whether some value occurs more than once."""
         self.unfit = ""
         """The type that is neither text nor number nor date, if that is so."""
         self.kept: dict[str, int] = {}
-        """How often each of some values stands. The values were drawn at random, if there are more than ``KEPT``."""
+        """How often each of some values occurs. The values were drawn at random, if there are more than ``KEPT``."""
         self._marks = list(missing)
         self._medians: list[float] = []
         self._limit = 2**32
@@ -79,7 +79,7 @@ class Profile:
         return float(np.median(self._medians)) if self._medians else math.nan
 
     def add(self, column: Any, numbers: AnyArray | None = None) -> None:
-        """Look at an Arrow array of values; ``numbers`` says which texts are numbers in the file."""
+        """Add an Arrow array of values; ``numbers`` says which texts are numbers in the file."""
         pa = arrow()
         from pyarrow import compute
 
@@ -103,7 +103,7 @@ class Profile:
             self._look(values, counts)
 
     def _look(self, values: Any, counts: AnyArray) -> None:
-        """Look at different values that stand so often each."""
+        """Add different values, with how often each occurs."""
         from pyarrow import compute
 
         self.repeated = self.repeated or bool((counts > 1).any())
@@ -171,7 +171,7 @@ def _are_integers(values: Any) -> bool:
 
 
 def _numbers(values: Any) -> Array:
-    """Return texts as numbers; NaN for what is none."""
+    """Return texts as numbers; NaN for what is not a number."""
     from pyarrow import compute
 
     pa = arrow()

@@ -38,7 +38,7 @@ What each column is. A model is encoded by this file and nothing else, so that
 encoding remembers nobody, if all of it is PUBLIC KNOWLEDGE: ranges, values and
 vocabularies that you would also know without the records. A range that was read
 off the records keeps the largest and the smallest of them, and a rare value may
-name one person, even after they are erased.
+name one person, even after they are deleted.
 
 Read every line, put in what is publicly known (an age lies between 0 and 120),
 and then set confirmed = true.
@@ -68,7 +68,7 @@ def read_schema(path: str | os.PathLike[str]) -> Schema:
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
-        raise BadPlan(f"{path}: there is no such file; `expunge schema data.csv -o {path}` drafts one.") from None
+        raise BadPlan(f"{path}: no such file; `expunge schema data.csv -o {path}` drafts one.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadPlan(f"{path}: cannot be read as text ({error}); give a schema in TOML.") from error
     with _named(path):
@@ -146,7 +146,7 @@ def _column(name: str, declared: Mapping[str, Any]) -> tuple[str, Any]:
         if field not in allowed:
             meant = [f"did you mean {near}?" for near in get_close_matches(field, allowed, 1)]
             listed = ", ".join(["kind", *allowed])
-            raise BadPlan(f"columns.{name}: {field}: {' '.join(meant) or 'take it out'}; here are {listed}.")
+            raise BadPlan(f"columns.{name}: {field}: {' '.join(meant) or 'remove it'}; here are {listed}.")
     for field, one in allowed.items():
         if one.default is NO_DEFAULT and field not in given:
             lacking = "values = [...], or low and high," if made is Amount and not given else field
@@ -214,7 +214,7 @@ def _visible_letter(letter: str) -> str:
 
 
 def _item(tomlkit: Any, value: Any) -> Any:
-    """Return a value as TOML; a long list on lines of its own."""
+    """Return a value as TOML; a long list on separate lines."""
     if not isinstance(value, tuple):
         return value
     array = tomlkit.item(list(value))

@@ -74,7 +74,7 @@ class Work:
                 column = column.cast(pa.large_string())
             except pa.ArrowException:
                 raise BadRecords(
-                    f"{self.chunk.file}: column {name!r} holds {column.type}, which is not text; leave it out."
+                    f"{self.chunk.file}: column {name!r} has type {column.type}, which is not text; leave it out."
                 ) from None
         encoded = column.dictionary_encode()
         texts = [text.strip() for text in encoded.dictionary.to_pylist()] or [""]
@@ -89,7 +89,7 @@ class Work:
 
     @cached_property
     def missing_numbers(self) -> Array:
-        """What stands for a missing value and is a number."""
+        """Ways to write a missing value that are numbers."""
         numbers = np.array([_number(text) for text in self._missing])
         return numbers[np.isfinite(numbers)]
 
@@ -138,7 +138,7 @@ def _parsed(work: Work, one: Numeric | Amount) -> tuple[Array, Mask]:
 
 
 def _number(text: str) -> float:
-    """Return a text as a number; NaN if it is none."""
+    """Return a text as a number; NaN if it is not one."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
@@ -199,7 +199,7 @@ def bucket_of(text: str, buckets: int) -> int:
 
 @cache
 def hasher_of(buckets: int, words: tuple[int, int]) -> Any:
-    """Return what counts the words of texts, and so many of them in a row, in buckets."""
+    """Return what counts words, and sequences of words, of texts in buckets."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(n_features=buckets, ngram_range=words, dtype=np.float32)
@@ -237,5 +237,5 @@ def parse_keys(key: Key | None, given: list[str]) -> list[str] | list[int]:
     for text, number in zip(given, numbers, strict=True):
         if number is None:
             where = "ids" if key is None else f"column {key.name!r}"
-            raise BadRecords(f"{where}: {text[:40]!r} is not a 64-bit integer, as they all are.")
+            raise BadRecords(f"{where}: {text[:40]!r} is not a 64-bit integer, unlike all others.")
     return [number for number in numbers if number is not None]

@@ -23,9 +23,9 @@ def check_number_writing(decimal: object, thousands: object, unit: object) -> st
     if thousands not in get_args(Thousands):
         return f"thousands = {thousands!r}: use one of {', '.join(map(repr, get_args(Thousands)))}."
     if decimal == thousands:
-        return f"thousands = {thousands!r}: that is the decimal sign already; change one of them."
+        return f"thousands = {thousands!r}: this is also the decimal sign; change one of them."
     if not isinstance(unit, str) or unit != unit.strip() or len(unit) > 20 or re.search(r"[0-9+-]", unit):
-        return f"unit = {unit!r}: give what stands before or after the numbers, such as '%' or '€'."
+        return f"unit = {unit!r}: give the text before or after the numbers, such as '%' or '€'."
     return ""
 
 
@@ -43,7 +43,7 @@ def check_format(format: object) -> str:
         known = datetime.strptime(moment.strftime(format), format) == moment
     except (ValueError, re.error):
         known = False
-    return "" if known else f"format = {format!r}: it does not tell the day; give one such as '%d.%m.%Y'."
+    return "" if known else f"format = {format!r}: it does not contain the day; give one such as '%d.%m.%Y'."
 
 
 @cache
@@ -54,7 +54,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
 
 
 def plain_number(text: str, decimal: str, thousands: str, unit: str) -> str:
-    """Return a number that is written so with a point and nothing else beside its digits; "" if it is none.
+    """Return a number, written in this way, with a point and digits only; "" if it is not a number.
 
     Thousands are groups of three digits: 1.23 is no number where points stand between thousands.
 
