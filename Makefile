@@ -8,7 +8,7 @@ BROWSER := .venv-browser
 FEDERATED := .venv-federated
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-all test-long test-browser test-federated lint types format clean bench
+.PHONY: help demo docs test test-all test-long test-browser test-federated lint types format clean bench paper
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ format: $(STAMP)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+paper: $(STAMP)  ## Reproduce the paper: one page, out/paper/index.html (an hour on two cores; QUICK=1: five minutes)
+	$(BIN)/python -m benchmarks.paper.reproduce $(if $(QUICK),--quick)
+
 bench: $(STAMP)  ## Run every benchmark (about nine and a half hours); results go to out/
 	$(BIN)/python benchmarks/speed/engine.py
 	$(BIN)/python benchmarks/speed/estimators.py
@@ -77,7 +80,7 @@ bench: $(STAMP)  ## Run every benchmark (about nine and a half hours); results g
 	$(BIN)/python benchmarks/linear/replays.py
 	$(BIN)/python benchmarks/federated/digits.py
 	$(BIN)/python benchmarks/paper/rates.py
-	$(BIN)/python benchmarks/paper/replays.py
+	$(BIN)/python -m benchmarks.paper.reproduce
 	$(BIN)/python benchmarks/streams/replays.py
 	$(BIN)/python benchmarks/paper/exactness.py
 	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000

@@ -33,12 +33,21 @@ def sphere(number: int, d: int, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Tilted:
-    """ℓ(w; z) = ⟨w, z⟩ + (H/2) w₂² with z = μ e₁ + (1 - μ) u: the variance-reduced gradient; a record is u, |u| = 1."""
+    """ℓ(w; z) = ⟨w, z⟩ + (H/2) w₂² with z = μ e₁ + (1 - μ) u: the variance-reduced gradient; a record is u, |u| = 1.
+
+    With ``across``, u is across e₁ and z = μ e₁ + √(1 - μ²) u, of length 1 whatever μ is.
+    """
 
     size: int
     mean: float
     curvature: float = 0.5
     radius: float = 1.0
+    across: bool = False
+
+    @property
+    def scatter(self) -> float:
+        """How long the random part of z is."""
+        return math.sqrt(1.0 - self.mean**2) if self.across else 1.0 - self.mean
 
     @property
     def bound(self) -> float:
@@ -46,12 +55,12 @@ class Tilted:
         return max(2.0 * steepest, 2.0 * self.curvature * self.radius + steepest)
 
     def contributions(self, step: int, path: Iterates, batch: Batch) -> Array:
-        rows = (1.0 - self.mean) * batch[0]
+        rows = self.scatter * batch[0]
         rows[:, :2] += self._common(step, path)
         return np.asarray(rows if step else 2.0 * rows)
 
     def total(self, step: int, path: Iterates, batch: Batch) -> tuple[Array, int]:
-        summed = (1.0 - self.mean) * np.add.reduce(batch[0], axis=0)
+        summed = self.scatter * np.add.reduce(batch[0], axis=0)
         summed[:2] += len(batch[0]) * self._common(step, path)
         return np.asarray(summed if step else 2.0 * summed), 0
 
@@ -59,6 +68,11 @@ class Tilted:
         newest = path[-1][1]
         curve = newest if step == 0 else (step + 2) * newest - (step + 1) * path[-2][1]
         return np.array([self.mean, self.curvature * curve])
+
+
+def sphere_across(number: int, d: int, rng: np.random.Generator) -> Array:
+    """Return points of the sphere that are across e₁."""
+    return np.column_stack([np.zeros(number), sphere(number, d - 1, rng)])
 
 
 # --- row 2: Lipschitz losses ----------------------------------------------------------------------------
