@@ -12,14 +12,12 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
+from benchmarks.paper.measuring import Mean, Slope, at_most, slope_of
 from benchmarks.paper.methods import Measured, Method, Setting
 
 TOLERANCE = 0.05
 """A sum of powers is not one power: an exponent is missed if all of its interval is slower by more than this."""
-LEAST_ERROR = 0.02
-"""Weights treat no point as known better than to 2 %, so that none decides alone."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +128,9 @@ def point(sweep: Sweep, x: float, runs: Runs) -> Point:
     return Point(x, float(worst.mean()), error, len(worst), (sweep.expected or sweep.method.bound)(at))
 
 
-def fitted(points: Sequence[Point]) -> tuple[float, float, float]:
-    """Return the slope of log mean against log x, and its 95 % interval (Student's, over the repetitions)."""
-    x = np.log([p.x for p in points])
-    y = np.log([p.mean for p in points])
-    relative = np.array([p.error / p.mean for p in points]) ** 2
-    weights = 1.0 / (relative + LEAST_ERROR**2)
-    centred = x - np.average(x, weights=weights)
-    pull = weights * centred / np.sum(weights * centred**2)
-    slope, each = float(pull @ y), pull**2 * relative
-    freedom = each.sum() ** 2 / np.sum(each**2 / (np.array([p.runs for p in points]) - 1))
-    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(each.sum())
-    return slope, slope - half, slope + half
+def fitted(points: Sequence[Point]) -> Slope:
+    """Return the exponent, and its 95 % interval."""
+    return slope_of([p.x for p in points], [Mean(p.mean, p.error, p.runs) for p in points])
 
 
 def evaluate(sweep: Sweep, quick: bool, runs: Runs) -> dict[str, Any]:
@@ -157,13 +146,6 @@ def evaluate(sweep: Sweep, quick: bool, runs: Runs) -> dict[str, Any]:
         "slope": slope, "low": low, "high": high, "slope_of_bound": of_bound,
         "of_bound": max(p.mean / p.bound for p in points), "points": [p._asdict() for p in points],
     }  # fmt: skip
-
-
-def at_most(limit: float, low: float, high: float, tolerance: float = TOLERANCE) -> bool | None:
-    """Say whether what lies within [low, high] is at most a limit; None: not decided."""
-    if high <= limit + tolerance:
-        return True
-    return False if low > limit + tolerance else None
 
 
 def near(wanted: float, low: float, high: float, tolerance: float = TOLERANCE) -> bool | None:
@@ -185,7 +167,8 @@ def not_slower(result: dict[str, Any]) -> bool | None:
 
     The bound has the logarithms and the smaller terms that the theorem's power leaves out. None: not decided.
     """
-    return at_most(max(float(Fraction(result["theorem"])), result["slope_of_bound"]), result["low"], result["high"])
+    limit = max(float(Fraction(result["theorem"])), result["slope_of_bound"])
+    return at_most(limit + TOLERANCE, result["low"], result["high"])
 
 
 def as_in_the_theorem(result: dict[str, Any]) -> str:

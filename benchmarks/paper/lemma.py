@@ -15,7 +15,8 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
-from benchmarks.paper.fitting import Point, at_most, fitted, near, together
+from benchmarks.paper.fitting import TOLERANCE, Point, fitted, near, together
+from benchmarks.paper.measuring import Slope, at_most
 from benchmarks.paper.methods import TiltedGradient, steps_of
 from benchmarks.paper.problems_with_optima import sphere
 from expunge import Learner, MemoryRecords, learn, paper
@@ -73,7 +74,7 @@ def measure(quick: bool, watch: Callable[[float], None]) -> Result:
     return {"n": N, "d": D, "t": (1.5 * 2.0 ** np.arange(int(math.log2(N)))).tolist(), "curves": curves}
 
 
-def exponents_in_t(result: Result) -> list[tuple[float, float, float]]:
+def exponents_in_t(result: Result) -> list[Slope]:
     """Return, for each ρ, the fitted exponent of t and its interval, from t = 16 on."""
     return [
         fitted([
@@ -84,7 +85,7 @@ def exponents_in_t(result: Result) -> list[tuple[float, float, float]]:
     ]  # fmt: skip
 
 
-def exponent_in_rho(result: Result) -> tuple[float, float, float]:
+def exponent_in_rho(result: Result) -> Slope:
     """Return the exponent of ρ where noise is nearly all, at the first t."""
     noisy = [curve for curve in result["curves"] if curve["rho"] < 1.0]
     points = []
@@ -118,13 +119,16 @@ def judge(result: Result) -> list[Verdict]:
     lowest, highest = min(r[0] for r in ratios), max(r[0] for r in ratios)
     over = [np.array(curve["printed"]) / np.array(curve["mean"]) for curve in curves[:-1]]
     return [
-        Verdict("no noise: the squared error falls like 1/(t+1)", at_most(-1.0, *slope[1:]), _shown(slope)),
+        Verdict(
+            "no noise: the squared error falls like 1/(t+1)",
+            at_most(-1.0 + TOLERANCE, *slope[1:]), f"exponent {slope}",
+        ),
         Verdict(
             "noise adds d σ_eff²/(t+1)², with ρ counted once",
             together([near(1.0, *ratio[1:]) for ratio in ratios]),
             f"{lowest:.3f} to {highest:.3f} times that, for ρ from {curves[0]['rho']} to {curves[-2]['rho']}",
         ),
-        Verdict("so in ρ the error has exponent −2, not −4", near(-2.0, *in_rho[1:], tolerance=0.1), _shown(in_rho)),
+        Verdict("so in ρ the error has exponent −2, not −4", near(-2.0, *in_rho[1:], tolerance=0.1), f"exponent {in_rho}"),
         Verdict(
             "the printed line, which divides σ² by ρ² again, is an upper bound that is too large by 1/ρ²",
             bool(all((ratio >= 1.0).all() for ratio in over)),
@@ -138,10 +142,6 @@ def judge(result: Result) -> list[Verdict]:
     ]  # fmt: skip
 
 
-def _shown(slope: tuple[float, float, float]) -> str:
-    return f"exponent {slope[0]:+.2f} [{slope[1]:+.2f}, {slope[2]:+.2f}]"
-
-
 def tables(result: Result) -> list[Table]:
     head = ["ρ", "σ", "exponent of t, 95 %", "noise / d σ_eff²/(t+1)²", "most of the bound", "printed / measured"]
     rows = []
@@ -150,7 +150,7 @@ def tables(result: Result) -> list[Table]:
         share = max(m / b for m, b in zip(curve["mean"], curve["bound"], strict=True))
         over = np.median(np.array(curve["printed"]) / np.array(curve["mean"]))
         rows.append([
-            f"{curve['rho']:g}", f"{curve['sigma']:.1f}", _shown(slope).removeprefix("exponent "),
+            f"{curve['rho']:g}", f"{curve['sigma']:.1f}", str(slope),
             f"{noise_ratio(curve, result['curves'][-1])[0]:.3f}" if noisy else "", f"{share:.2f}",
             f"{over:.0f}" if noisy else "",
         ])  # fmt: skip

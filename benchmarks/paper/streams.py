@@ -19,7 +19,8 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
-from benchmarks.paper.fitting import Point, at_most, fitted, together
+from benchmarks.paper.fitting import Point, fitted, together
+from benchmarks.paper.measuring import Slope, at_most
 from benchmarks.paper.methods import DistanceGradient, TiltedGradient, excess_of_points, points_around, tilted_excess
 from benchmarks.paper.problems_with_optima import sphere
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, insert, learn, paper, unlearn
@@ -182,7 +183,7 @@ def replays(r: dict[str, Any], rho: float) -> tuple[float, float, float]:
     return value, value - half, value + half
 
 
-def exponent(result: Result, points: list[dict[str, Any]]) -> tuple[float, float, float]:
+def exponent(result: Result, points: list[dict[str, Any]]) -> Slope:
     return fitted(
         [Point(n, p["mean"], p["error"], p["runs"], 0.0) for n, p in zip(result["sizes"], points, strict=True)]
     )
@@ -225,7 +226,7 @@ def tables(result: Result) -> list[Table]:
     ]
     slopes = [
         [
-            r["task"], r["kind"], *(_shown(exponent(result, r[key])) for key in SHOWN), f"{sum(r['deletions']):,}",
+            r["task"], r["kind"], *(str(exponent(result, r[key])) for key in SHOWN), f"{sum(r['deletions']):,}",
             f"{sum(r['insertions']):,}", str(sum(r["replayed deletions"])), str(sum(r["replayed insertions"])),
             f"{replays(r, result['rho'])[0]:.2f}",
         ]
@@ -237,10 +238,6 @@ def tables(result: Result) -> list[Table]:
 
 
 SHOWN = ("stream", "fresh", "planned")
-
-
-def _shown(slope: tuple[float, float, float]) -> str:
-    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*slope)
 
 
 def _half(point: dict[str, Any]) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.paper import exact_by_name, lemma, rates, space, streams
-from benchmarks.paper.fitting import Point, Sweep, at_most, fitted, near, not_slower, run_all, together
+from benchmarks.paper.fitting import Point, Sweep, fitted, near, not_slower, run_all, together
 from benchmarks.paper.linear_methods import PlainSmooth, WorstDimension, delete_some
 from benchmarks.paper.methods import DualAveragingByName, FrankWolfeByName, Setting, excess_of_points, points_around
 from benchmarks.paper.problems_with_optima import gaussian_logistic, gaussian_logistic_excess
@@ -96,11 +96,6 @@ def test_exponents_are_fitted_to_powers():
 
 
 def test_decisions_have_three_outcomes():
-    assert [at_most(1.0, *given, tolerance=0.1) for given in ((0.0, 1.1), (1.2, 1.3), (0.0, 2.0))] == [
-        True,
-        False,
-        None,
-    ]
     assert [near(1.0, *given, tolerance=0.1) for given in ((0.9, 1.2), (1.2, 1.3), (0.0, 2.0))] == [True, False, None]
     assert [together(given) for given in ([True, True], [None, False], [True, None])] == [True, False, None]
 

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from expunge.engine.requests import Request
 
 from expunge import Ball, Delete, DualAveraging, FrankWolfe, Hinge, Insert, Learner, Logistic, paper
+from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.solvers.any_loss import HybridLossGradient, LossGradient
 
