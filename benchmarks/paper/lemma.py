@@ -128,7 +128,10 @@ def judge(result: Result) -> list[Verdict]:
             together([near(1.0, *ratio[1:]) for ratio in ratios]),
             f"{lowest:.3f} to {highest:.3f} times that, for ρ from {curves[0]['rho']} to {curves[-2]['rho']}",
         ),
-        Verdict("so in ρ the error has exponent −2, not −4", near(-2.0, *in_rho[1:], tolerance=0.1), f"exponent {in_rho}"),
+        Verdict(
+            "so in ρ the error has exponent −2, not −4",
+            near(-2.0, *in_rho[1:], tolerance=0.1), f"exponent {in_rho}",
+        ),
         Verdict(
             "the printed line, which divides σ² by ρ² again, is an upper bound that is too large by 1/ρ²",
             bool(all((ratio >= 1.0).all() for ratio in over)),
