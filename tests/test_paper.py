@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases.paper_learners import LEARNERS, PULL, N, to_point
 from expunge import (
     BadPlan,
     BadRecords,
@@ -14,7 +15,6 @@ from expunge import (
     Box,
     Delete,
     DualAveraging,
-    FrankWolfe,
     Hinge,
     Insert,
     L1Ball,
@@ -30,44 +30,7 @@ from expunge import (
     verify,
 )  # fmt: skip
 from expunge.engine.accounting import relative_complexity, stability, worst_case_rho
-from expunge.solvers.any_loss import HybridLossGradient, LossGradient
-
-N, D = 6, 2.0
-RNG = np.random.default_rng(4)
-X = RNG.normal(size=(N, 2))
-X /= np.linalg.norm(X, axis=1, keepdims=True)
-Y = np.where(X[:, 0] > 0, 1.0, -1.0)
-WIDE = np.concatenate([X, -X[:, ::-1]], axis=1) / math.sqrt(2.0)
-
-
-def to_point(w, z):
-    """The gradient of |w - z|²/2, which is 3-Lipschitz for |w|, |z| within 1.5, and 1-smooth."""
-    return w - z
-
-
-PULL = LossGradient(to_point, 2, 3.0)
-HYBRID = HybridLossGradient(to_point, 2, 6.0)
-LEARNERS = {
-    "prefix_sums": (paper.prefix_sums(PULL, DualAveraging(np.zeros(2), 0.3), rho=0.5, n=N), (X,)),
-    "linear_queries": (paper.linear_queries(PULL, DualAveraging(np.zeros(2), 0.1), rho=0.5, rounds=3), (X,)),
-    "frank_wolfe": (paper.frank_wolfe(Logistic(), rho=0.5, n=N, d=2, D=D), (X, Y)),
-    "frank_wolfe, any loss": (paper.frank_wolfe(to_point, rho=0.5, n=N, d=2, D=D, G=2.0, H=1.0), (X,)),
-    "dual_averaging": (paper.dual_averaging(Hinge(), rho=0.5, n=N, d=2, D=D), (X, Y)),
-    "dual_averaging, any loss": (paper.dual_averaging(to_point, rho=0.5, n=N, d=2, D=D, G=2.0), (X,)),
-    "projected": (paper.projected(Logistic(), rho=0.5, n=N, d=4, radius=1.0, components=2, key=bytes(32)), (WIDE, Y)),
-    "projected, dual averaging": (
-        paper.projected(Hinge(), base="dual_averaging", rho=0.5, n=N, d=4, radius=1.0, components=2, key=bytes(32)),
-        (WIDE, Y),
-    ),
-    "sgd_2021": (paper.sgd_2021(Logistic(), rho=0.4, n=N, d=2, D=D, rounds=3), (X, Y)),
-    "lloyd": (paper.lloyd([[-0.5, 0.0], [0.5, 0.0]], rho=0.5, rounds=2, radius=1.0), (X,)),
-    "federated_averaging": (
-        paper.federated_averaging(lambda w, z: 0.5 * (z - w), np.zeros(2), rho=0.5, rounds=2, clip=1.0),
-        (X,),
-    ),
-    "weak_stream": (paper.weak_stream(HYBRID, FrankWolfe(np.zeros(2), Ball(1.0)), rho=0.5), (X,)),
-    "exact_stream": (paper.exact_stream(PULL, DualAveraging(np.zeros(2), 0.3, anytime=1.0), rho=0.5), (X,)),
-}
+from expunge.solvers.any_loss import LossGradient
 
 
 @pytest.fixture(params=LEARNERS, ids=str)

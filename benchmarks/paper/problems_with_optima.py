@@ -18,7 +18,8 @@ from expunge.solvers.projection import Projection
 GLM_AXIS = GLM_REST = math.sqrt(0.5)
 """A record of a linear model is ±e₁/√2 plus a Gaussian of length about 1/√2 across it."""
 LOOSE = 1.25
-"""Rows are clipped to this norm; few are longer."""
+PROJECTED = 1.5
+"""Rows are clipped to these norms, without and with a projection; few are longer."""
 
 
 def sphere(number: int, d: int, rng: np.random.Generator) -> Array:
@@ -122,6 +123,18 @@ class Absolute:
         return np.sign(scores - targets)
 
 
+def turned(phi: Array) -> Array:
+    """Return Φ for records that are turned so that e₁ becomes (1, …, 1)/√d: signs keep the length of e₁ exactly.
+
+    It is a reflection. Done twice, it gives Φ again.
+    """
+    d = phi.shape[1]
+    across = np.full(d, -1.0 / math.sqrt(d))
+    across[0] += 1.0
+    across /= np.linalg.norm(across)
+    return np.asarray(phi - 2.0 * np.outer(phi @ across, across))
+
+
 @dataclass(frozen=True)
 class LinearModel:
     """x = s e₁/√2 + g/√2 with s = ±1 and g ~ N(0, I/(d-1)) across e₁; w* = R e₁."""
@@ -155,7 +168,7 @@ class LinearModel:
             features[:, 1:] = GLM_REST / math.sqrt(d - 1) * rng.standard_normal((n, d - 1))
             return features, targets, None
         if phi is None:
-            phi = Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k))
+            phi = turned(Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k)))
         rest = phi[:, 1:]
         factor = np.linalg.cholesky(rest @ rest.T / (d - 1))
         features = GLM_REST * rng.standard_normal((n, k)) @ factor.T
@@ -193,3 +206,29 @@ LOGISTIC = LinearModel(
     lambda scores, rng: np.where(rng.random(len(scores)) < special.expit(scores), 1.0, -1.0),
     _logistic_excess,
 )
+
+
+# --- row 3, the worst dimension: what makes the term n^(-1/2) show ----------------------------------------
+
+
+def gaussian_logistic(n: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return x ~ N(0, I/d) and classes by the logistic model with w* = R e₁.
+
+    A fixed problem of a linear model is learned at d/n. With about R√n/8 dimensions that is R n^(-1/2)/8.
+    """
+    features = rng.standard_normal((n, d)) / math.sqrt(d)
+    right = special.expit(LOGISTIC_LENGTH * features[:, 0])
+    return features, np.where(rng.random(n) < right, 1.0, -1.0)
+
+
+def gaussian_logistic_excess(w: Array) -> float:
+    """Return the exact excess risk, by quadrature over the best score and what the model adds across it."""
+    best = LOGISTIC_LENGTH / math.sqrt(len(w)) * _NODES
+    across = float(np.linalg.norm(w[1:])) / math.sqrt(len(w))
+    scores = (w[0] / LOGISTIC_LENGTH) * best[:, None] + across * _NODES
+    weights, right = _WEIGHTS / _WEIGHTS.sum(), special.expit(best)[:, None]
+
+    def risk(s: Array) -> Array:
+        return np.asarray(right * np.logaddexp(0.0, -s) + (1.0 - right) * np.logaddexp(0.0, s))
+
+    return float(weights @ (risk(scores) @ weights - risk(best[:, None])[:, 0]))

@@ -26,7 +26,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from benchmarks.paper.chapters import OUT, Chapter, Result, commit, run_chapter
 from benchmarks.paper.page import Shown, counted, page_of, verdicts_of
 
-MINUTES = {"tradeoff": 9, "sgd_2021": 6, "complexity": 5}
+MINUTES = {
+    "rates": 14, "lemma": 1, "tradeoff": 9, "sgd_2021": 6, "complexity": 5, "streams": 3, "space": 1,
+    "exact_by_name": 14,
+}  # fmt: skip
 """The modules of the chapters, in the order of the page, and about how long each takes; the slowest begin."""
 AT_ONCE = 2
 SHARE = "share done: "

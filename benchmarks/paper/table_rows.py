@@ -17,6 +17,7 @@ from benchmarks.paper.problems_with_optima import (
     distance_excess,
     sphere,
     sphere_across,
+    turned,
 )
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, paper
 from expunge.base.types import AnyArray, Array
@@ -157,14 +158,15 @@ class Linear:
             key=rng.bytes(32),
         )  # fmt: skip
         query, size = learner.query, learner.query.size
-        phi = query.projection.back(np.eye(size)) if isinstance(query, ProjectedGradient) else None
+        projected = isinstance(query, ProjectedGradient)
+        phi = turned(query.projection.back(np.eye(size))) if isinstance(query, ProjectedGradient) else None
         features, targets, _ = self.model.draw(n, self.d, size, rng, phi)
         norm = query.of.feature_norm if isinstance(query, ProjectedGradient) else LOOSE
         if who == OURS:
             learner = ours(learner, rho, n)
 
         def excess(w: Array) -> float:
-            return float(self.model.excess(w[None])[0])
+            return float(self.model.excess(turned(w[None]) if projected else w[None])[0])
 
         return Problem((bound_rows(features, norm), targets), learner, excess)
 

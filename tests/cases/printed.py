@@ -13,7 +13,7 @@ import numpy as np
 
 from cases.patching import patched_everywhere
 from expunge import BinaryTree, Delete, DualAveraging, Learner, MemoryRecords, PerRecord, Shuffled, change, learn
-from expunge.engine.couplings.common import KEPT, Toss
+from expunge.engine.couplings.common import KEPT, Toss, keeps
 from expunge.engine.mechanisms.binary_tree import lowbit
 
 FAILS, PASSES = 1e-6, 1e-3
@@ -41,6 +41,17 @@ def of_the_paper(sigma, query=PULL, rule=None):
 def trained(plan, data, seed=0):
     records, rng = MemoryRecords((data,)), np.random.default_rng(seed)
     return records, learn(plan, records, rng), rng
+
+
+def printed_ratio(shift, projection, coins):
+    """Lines 12 and 4: accept on φ_u(r)/φ_u'(r)."""
+    kept = keeps(shift, shift - projection, coins)
+    return KEPT if kept else Toss(False, float(round(2.0 * projection / shift)))
+
+
+def printed_reflect(shift, projection, coins):
+    """Reflect(u, u', r) = u - u' + r: the noise about u' is that about u, moved by the shift twice."""
+    return KEPT if keeps(shift, projection, coins) else Toss(False, 2.0)
 
 
 def leaf(t, depth=3):

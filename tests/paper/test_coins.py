@@ -9,21 +9,10 @@ from scipy import stats
 
 from cases.learners import EACH, ONE, PEOPLE, Swirl, learner
 from cases.patching import patched_everywhere
-from cases.printed import FAILS, PASSES, of_the_paper, start
+from cases.printed import FAILS, PASSES, of_the_paper, printed_ratio, printed_reflect, start
 from expunge import DualAveraging, Everyone
 from expunge.engine.checks import check_exact
-from expunge.engine.couplings.common import KEPT, Toss, keep_or_jump, keeps
-
-
-def printed_ratio(shift, projection, coins):
-    """Lines 12 and 4: accept on φ_u(r)/φ_u'(r)."""
-    kept = keeps(shift, shift - projection, coins)
-    return KEPT if kept else Toss(False, float(round(2.0 * projection / shift)))
-
-
-def printed_reflect(shift, projection, coins):
-    """Reflect(u, u', r) = u - u' + r: the noise about u' is that about u, moved by the shift twice."""
-    return KEPT if keeps(shift, projection, coins) else Toss(False, 2.0)
+from expunge.engine.couplings.common import keep_or_jump
 
 
 @dataclass
