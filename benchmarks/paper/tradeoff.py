@@ -232,7 +232,7 @@ def _draw_row(axes: Any, row: dict[str, Any]) -> None:
         if len(used) >= 2:
             xs, ys = (np.array([p[of]["mean"] for p in used]) for of in ("complexity", "excess"))
             middle, height = np.exp(np.log(xs).mean()), np.exp(np.log(ys).mean())
-            text = f"the theorem's exponent, {row['exponent']:.2f}" if who == PAPER else None
+            text = "the theorem's exponent" if who == PAPER else None
             axes.plot(xs, height * (xs / middle) ** row["exponent"], "--", color="0.4", linewidth=1.2, label=text)
     quiet = row["curves"][PAPER][-1]["excess"]["mean"]
     axes.plot([1.0], [quiet], "k*", markersize=10, label="learning anew, without noise")
@@ -241,7 +241,7 @@ def _draw_row(axes: Any, row: dict[str, Any]) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("evaluations of a deletion / of learning (measured)")
     axes.set_ylabel("excess risk")
-    axes.set_title(f"Row {row['row']} (d = {row['d']})", fontsize=10)
+    axes.set_title(f"Row {row['row']} (d = {row['d']}, exponent {row['exponent']:.2f})", fontsize=10)
 
 
 def draw(result: Result) -> Any:
@@ -250,8 +250,9 @@ def draw(result: Result) -> Any:
     figure = Figure(figsize=(10, 8.6), layout="constrained")
     for axes, row in zip(figure.subplots(2, 2).ravel(), result["rows"], strict=True):
         _draw_row(axes, row)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
+    every = [axes.get_legend_handles_labels() for axes in figure.axes]
+    named = {label: handle for handles, labels in every for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=9)
     figure.suptitle(f"Table 1 as a trade-off, n = {result['n']:,}; ρ from 0.01 to 1 (no noise); 95 % intervals")
     return figure
 
