@@ -83,7 +83,10 @@ def _chapter(shown: Shown) -> str:
     for number, table in enumerate(chapter.tables(result), 1):
         parts.append(f"<details><summary>Table {number} ({len(table.rows)} rows)</summary>{_table(table)}</details>")
     kind = "quick run (fewer and smaller runs)" if result["quick"] else "full run"
-    parts.append(f'<p class="small">{kind}, {result["seconds"]:g} seconds, commit {_text(result["commit"])}</p>')
+    took = f"{result['seconds']:.0f} seconds"
+    if "processor_seconds" in result:
+        took += f" ({result['processor_seconds']:.0f} of one core)"
+    parts.append(f'<p class="small">{kind}, {took}, commit {_text(result["commit"])}</p>')
     return "".join(parts)
 
 
