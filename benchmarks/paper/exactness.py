@@ -60,7 +60,7 @@ def run_case(job: Job) -> Result:
         good = report.p_value * (len(estimator_names()) if name in estimator_names() else 1) >= report.level
     else:
         control = next(control for control in controls() if control.name == name)
-        case = control.case
+        case = control.wrong
         with control.mistake():
             report = check_exact(case.learner, case.columns, case.requests, runs=runs, serve=control.serve, seed=seed)
         good = report.p_value < 1e-6
