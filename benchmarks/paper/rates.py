@@ -9,7 +9,6 @@ one core; --quick takes one. Writes out/rates.json and docs/images/rates.png (--
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import zlib
@@ -24,6 +23,7 @@ import numpy as np
 from rich.progress import Progress
 from scipy import special, stats
 
+from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from expunge import (
     Ball,
     DualAveraging,
@@ -44,7 +44,6 @@ from expunge.models.preprocessing import bound_rows
 from expunge.solvers.losses import Logistic, Loss
 from expunge.solvers.plans.defaults import automatic_components, paper_step_size
 
-OUT, IMAGES = Path("out"), Path("docs/images")
 ROOT = SquareRoot()
 GLM_AXIS = GLM_REST = math.sqrt(0.5)
 """A record of a linear model is ±e₁/√2 plus a Gaussian of length about 1/√2 across it."""
@@ -580,6 +579,12 @@ def sweeps() -> list[Sweep]:
     return found
 
 
+def tiny_sweeps() -> list[Sweep]:
+    """Return one of each method, with few records and columns: to see that it runs."""
+    found = {sweep.method.name: sweep.smaller(32) for sweep in sweeps() if sweep.varied == "rho"}
+    return [replace(sweep, fixed=sweep.fixed._replace(d=min(sweep.fixed.d, 64))) for sweep in found.values()]
+
+
 Runs = dict[tuple[str, str, Setting], list[Measured]]
 
 
@@ -730,12 +735,12 @@ def draw(results: list[dict[str, Any]], file: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=12)
+    parser = parser_of(__doc__)
+    parser.add_argument("--repetitions", type=int, default=sized(12, 2))
     parser.add_argument("--quick", action="store_true", help="an eighth of the records, 4 repetitions")
     options = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
-    wanted = [sweep.smaller(8) for sweep in sweeps()] if options.quick else sweeps()
+    OUT.mkdir(parents=True, exist_ok=True)
+    wanted = [sweep.smaller(8) for sweep in sweeps()] if options.quick else sized(sweeps(), tiny_sweeps())
     runs = run_all(wanted, 4 if options.quick else options.repetitions)
     results = [evaluate(sweep, runs) for sweep in wanted]
     name = "rates-quick" if options.quick else "rates"
