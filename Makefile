@@ -79,7 +79,6 @@ bench: $(STAMP)  ## Run every benchmark (about nine and a half hours); results g
 	$(BIN)/python benchmarks/linear/kmeans.py
 	$(BIN)/python benchmarks/linear/replays.py
 	$(BIN)/python benchmarks/federated/digits.py
-	$(BIN)/python benchmarks/paper/rates.py
 	$(BIN)/python -m benchmarks.paper.reproduce
 	$(BIN)/python benchmarks/streams/replays.py
 	$(BIN)/python benchmarks/paper/exactness.py
