@@ -28,8 +28,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("linear/kmeans.py",),
     ("linear/replays.py",),
     ("federated/digits.py",),
-    ("paper/rates.py",),
-    ("paper/replays.py",),
+    ("paper/reproduce.py",),
     ("streams/replays.py",),
     ("paper/exactness.py",),
     ("paper/exactness.py", "--estimators", *sized(("--runs", "4000"), ())),
@@ -48,7 +47,9 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
 """Scripts with their arguments, in the order in which they run."""
 ONE_THREAD = ("linear/ridge.py", "exactness/bits.py", "store/erasures.py")
 """Their products are small."""
+CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")
 APART = {
+    **{f"paper/{name}.py": "is a part of paper/reproduce.py" for name in CHAPTERS},
     "federated/digits_settings.py": "chooses settings for federated/digits.py",
     "federated/flower_exactness.py": "needs the environment of make test-federated",
     "speed/against.py": "needs another tree",

@@ -24,6 +24,7 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    has_replays,
     pooled,
     slope_of,
 )
@@ -209,8 +210,8 @@ def _below(claim: str, points: Points, limit: Callable[[dict[str, Any]], float])
 
 
 def _few(points: Points) -> Points:
-    """Return the points where something replays, but not so much that it cannot become more."""
-    return [p for p in points if 0.0 < p["replayed"]["mean"] < 0.3]
+    """Return the points where enough deletions replay, but not so much that it cannot become more."""
+    return [p for p in points if has_replays(p) and p["replayed"]["mean"] < 0.3]
 
 
 def _slope(points: Points, over: str, times: Callable[[dict[str, Any]], float] = lambda p: 1.0) -> Slope | None:
@@ -225,7 +226,7 @@ def _slope_verdict(
     claim: str, slope: Slope | None, *, least: float | None = None, most: float | None = None
 ) -> Verdict:
     if slope is None:
-        return Verdict(claim, None, "fewer than three points with replays")
+        return Verdict(claim, None, "fewer than three points where enough deletions replay")
     held: bool | None = True
     if least is not None:
         held = at_least(least - TOLERANCE, slope.low, slope.high)

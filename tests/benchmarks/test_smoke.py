@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import all as all_of_them
 from benchmarks.accuracy.datasets import MISSING, NAMES
-from benchmarks.all import APART, SCRIPTS
+from benchmarks.all import APART, CHAPTERS, SCRIPTS
 from cases.tiny_data import WRITERS, write_tiny_data
 
 ROOT = Path(__file__).parents[2]
@@ -25,12 +25,14 @@ PRINTED = {"all.py", "federated/digits_settings.py", "speed/randomness.py", "sto
 """Scripts that print what they find, and write nothing."""
 ESTIMATORS = ("paper/exactness.py", "--estimators")
 SLOW = {
-    "linear/kmeans.py", "paper/rates.py", "store/crash.py", "store/power.py", "store/retries.py",
+    "linear/kmeans.py", "store/crash.py", "store/power.py", "store/retries.py",
     "streams/exactness.py", "streams/replays.py",
 }  # fmt: skip
 """Those that take some seconds all the same."""
+PARTS = [f"paper/{name}.py" for name in CHAPTERS]
+"""Chapters of paper/reproduce.py: test_chapters.py and test_table_1.py run them with tiny sizes."""
 RUNS = [script[:1] for script in SCRIPTS if "--estimators" not in script]
-RUNS += [(name,) for name in APART if name not in (FLOWER, "speed/against.py")]
+RUNS += [(name,) for name in APART if name not in (FLOWER, "speed/against.py", *PARTS)]
 RUNS += [("speed/against.py", "--other", str(ROOT / "src")), ESTIMATORS]
 NEEDS = {
     "accuracy/scores.py": list(NAMES),
@@ -66,7 +68,7 @@ def started(script, folder, data):
 def test_every_script_is_among_those_that_run():
     scripts = {path.relative_to(BENCHMARKS).as_posix() for path in BENCHMARKS.rglob("*.py") if is_script(path)}
     assert scripts == {script[0] for script in SCRIPTS} | set(APART) | {"all.py"}
-    assert scripts == {run[0] for run in RUNS} | {FLOWER, "all.py"}
+    assert scripts == {run[0] for run in RUNS} | {FLOWER, "all.py", *PARTS}
 
 
 def marked(run):
