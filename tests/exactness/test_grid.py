@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-import expunge.base.grid
 from cases.toys import long_but
 from expunge import Arrival, BinaryTree, Delete, Everyone, Identity, Insert, Scattered, Shuffled, SquareRoot
 from expunge.engine.checks import check_exact
@@ -37,7 +36,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr(expunge.base.grid, "FINENESS", COARSE)
+    monkeypatch.setattr(common, "FINENESS", COARSE)
 
 
 def anew(plan):
