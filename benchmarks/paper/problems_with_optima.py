@@ -123,6 +123,18 @@ class Absolute:
         return np.sign(scores - targets)
 
 
+def turned(phi: Array) -> Array:
+    """Return Φ for records that are turned so that e₁ becomes (1, …, 1)/√d: signs keep the length of e₁ exactly.
+
+    It is a reflection. Done twice, it gives Φ again.
+    """
+    d = phi.shape[1]
+    across = np.full(d, -1.0 / math.sqrt(d))
+    across[0] += 1.0
+    across /= np.linalg.norm(across)
+    return np.asarray(phi - 2.0 * np.outer(phi @ across, across))
+
+
 @dataclass(frozen=True)
 class LinearModel:
     """x = s e₁/√2 + g/√2 with s = ±1 and g ~ N(0, I/(d-1)) across e₁; w* = R e₁."""
@@ -153,7 +165,7 @@ class LinearModel:
             features[:, 0] = GLM_AXIS * signs
             features[:, 1:] = GLM_REST / math.sqrt(d - 1) * rng.standard_normal((n, d - 1))
             return features, targets, None
-        phi = Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k))
+        phi = turned(Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k)))
         rest = phi[:, 1:]
         factor = np.linalg.cholesky(rest @ rest.T / (d - 1))
         features = GLM_REST * rng.standard_normal((n, k)) @ factor.T

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from paper.rates import ABSOLUTE
+from paper.rates import ABSOLUTE, turned
 from scipy import sparse
 from sklearn.random_projection import SparseRandomProjection
 
@@ -309,7 +309,8 @@ def test_rates_are_measured_on_features_that_have_the_law_of_the_librarys_projec
     """
     features, components, count = 60, 8, 40_000
     drawn, targets, phi = ABSOLUTE.draw(count, features, components, np.random.default_rng(3))
-    np.testing.assert_allclose(np.abs(phi), components**-0.5)
+    np.testing.assert_allclose(np.abs(turned(phi)), components**-0.5)
+    np.testing.assert_allclose(phi[:, 0], turned(phi) @ np.full(features, features**-0.5), atol=1e-12)
     records, signs, none = ABSOLUTE.draw(count, features, features, np.random.default_rng(4))
     assert none is None
     projected = records @ phi.T
