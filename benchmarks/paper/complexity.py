@@ -24,6 +24,7 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    enough_deletions,
     has_replays,
     pooled,
     slope_of,
@@ -56,16 +57,18 @@ class Sizes:
     everyone: int
     """How many records linear queries have."""
     runs: int
-    deletions: int
-    """For every point, over all runs; of linear queries, every record's."""
+    replays: int
+    """How many deletions should replay, for every point; ``least`` to ``most`` are tried, but no record twice a run."""
+    least: int
+    most: int
     trials: int
     longest: int
     """The most steps at which the worst case is measured."""
 
 
 RHOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-FULL = Sizes(2**12, (2**8, 2**10, 2**12, 2**14), 2**12, (4, 16, 64, 256), RHOS, 200, 8, 4000, 4000, 2**16)
-QUICK = Sizes(2**10, (2**8, 2**10, 2**12), 2**10, (4, 16, 64), RHOS, 100, 4, 800, 400, 2**10)
+FULL = Sizes(2**12, (2**8, 2**10, 2**12, 2**14), 2**12, (4, 16, 64, 256), RHOS, 400, 8, 120, 800, 12000, 4000, 2**16)
+QUICK = Sizes(2**10, (2**8, 2**10, 2**12), 2**10, (4, 16, 64), RHOS, 100, 4, 30, 200, 1200, 400, 2**10)
 
 
 # --- what is measured -----------------------------------------------------------------------------------
@@ -128,12 +131,15 @@ def jobs(sizes: Sizes) -> Iterator[Job]:
 def measure_point(setting: dict[str, Any], plan: Plan, sizes: Sizes) -> dict[str, Any]:
     """Learn several times, delete from each transcript, and predict from how much records contributed."""
     complexity, replays, replayed, predicted = [], [], [], []
-    number = math.ceil(sizes.deletions / sizes.runs)
+    number = 0
     for run in range(sizes.runs):
         rng = np.random.default_rng([zlib.crc32(repr(sorted(setting.items())).encode()), run])
         problem = plan(rng)
         records, learner = problem.records(), problem.learner
         transcript, learned = learn_with_outcome(learner, records, rng)
+        if run == 0:
+            wanted = enough_deletions(learner, records, transcript, sizes.replays, rng)
+            number = min(records.count, math.ceil(min(max(wanted, sizes.least), sizes.most) / sizes.runs))
         cost = cost_of_deletions(learner, records, transcript, learned.evaluations, number, rng)
         complexity.append(cost.complexity)
         replays.append(cost.replays)

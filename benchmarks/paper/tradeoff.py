@@ -241,7 +241,7 @@ def _draw_row(axes: Any, row: dict[str, Any]) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("evaluations of a deletion / of learning (measured)")
     axes.set_ylabel("excess risk")
-    axes.set_title(f"Row {row['row']} (d = {row['d']}, exponent {row['exponent']:.2f})", fontsize=10)
+    axes.set_title(f"Row {row['row']}\nd = {row['d']}, exponent {row['exponent']:.2f}", fontsize=10)
 
 
 def draw(result: Result) -> Any:

@@ -19,7 +19,10 @@ TINY = {
         sgd_2021.Sizes(3, 128, (0.3, 0.6), 0.5, (64, 128), runs=2, pilots=1, deletions=8), watch
     ),
     "complexity": lambda watch: complexity.measure_at(
-        complexity.Sizes(64, (32, 64), 96, (2, 4), (0.2, 0.5), 12, runs=2, deletions=16, trials=20, longest=16), watch
+        complexity.Sizes(
+            64, (32, 64), 96, (2, 4), (0.2, 0.5), 12, runs=2, replays=4, least=8, most=16, trials=20, longest=16
+        ),
+        watch,
     ),
 }
 CHAPTERS = {module.CHAPTER.name: module.CHAPTER for module in (tradeoff, sgd_2021, complexity)}
