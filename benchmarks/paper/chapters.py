@@ -13,10 +13,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-OUT = Path("out/paper")
+from benchmarks.smoke import OUT as RESULTS
+
+OUT = RESULTS / "paper"
 Result = dict[str, Any]
 """What was measured: numbers, texts, lists and dictionaries of them."""
 

@@ -27,6 +27,7 @@ from benchmarks.paper.problems_with_optima import (
     LinearModel,
     gaussian_logistic,
     gaussian_logistic_excess,
+    turned,
 )
 from expunge import (
     Ball,
@@ -145,7 +146,7 @@ class WorstDimension:
     def _excess(self, at: Setting, rng: np.random.Generator) -> float:
         features, targets = gaussian_logistic(at.n, at.d, rng)
         k = automatic_components(at.n, at.rho, at.d)
-        phi = Projection(rng.bytes(32), at.d, k, LOOSE).back(np.eye(k)) if k < at.d else np.eye(at.d)
+        phi = turned(Projection(rng.bytes(32), at.d, k, LOOSE).back(np.eye(k))) if k < at.d else np.eye(at.d)
         rows = bound_rows(bound_rows(features, LOOSE) @ phi.T, projected_norm(at, k))
         learner = _frank_wolfe(at, k, self.radius)
         return gaussian_logistic_excess(learn(learner, MemoryRecords((rows, targets)), rng).model(learner) @ phi)
