@@ -264,8 +264,8 @@ CHAPTER = Chapter(
     "evaluations of a deletion over those of learning. Here both are measured in the same runs, on problems whose "
     "optimum is known. The larger the noise, the cheaper a deletion and the worse the model. At one end there is no "
     "noise, and a deletion costs half of learning; at the other nothing is learned, and nothing has to be deleted. "
-    "The paper's configuration and ours have the same ρ, step sizes and numbers of steps; they differ in noise and "
-    f"coupling. Exponents are told apart if they differ by more than {TOLERANCE:g}.",
+    "The paper's configuration and ours have the same ρ, number of steps and rule for step sizes; they differ in noise "
+    f"and coupling. Exponents are told apart if they differ by more than {TOLERANCE:g}.",
     measure,
     draw,
     judge,
