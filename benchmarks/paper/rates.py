@@ -94,7 +94,7 @@ def linear() -> list[Sweep]:
         Sweep("3", WorstDimension(), "statistical", "n", powers(10, 14), Setting(0, 1.0, 0), HALF, 4),
         Sweep("4", jl, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, times=2),
         Sweep("4", jl, "noise", "ρ", rhos, along, THIRD, quick=4, times=2),
-        Sweep("4", jl, "noise", "d", wide, across, FLAT, times=4),
+        Sweep("4", jl, "noise", "d", wide, across, FLAT, times=12),
         Sweep("4", LinearDualAveraging(), "statistical", "n", powers(10, 16, 2), Setting(0, 1.0, 64), HALF),
         Sweep("4", printed, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, judged=False),
         Sweep("4", free, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, judged=False),
