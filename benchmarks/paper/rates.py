@@ -58,7 +58,7 @@ def convex() -> list[Sweep]:
         Sweep("1", noisy, "noise", "d", (4, 16, 64, 256), Setting(2**13, 0.3, 0), -HALF),
         Sweep("1", steps, "noise", "n", powers(15, 18), Setting(0, 0.005, 16), ONE),
         Sweep("1", steps, "noise", "ρ", (0.0025, 0.005, 0.01, 0.02), Setting(2**17, 0, 16), ONE, quick=4),
-        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF, times=3),
+        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF, times=6),
         Sweep("1", quiet, "statistical", "d", (16, 64, 256), Setting(2**12, 1.0, 0), FLAT, times=3),
     ]
     for of in ("model", "iterates"):
