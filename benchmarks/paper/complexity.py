@@ -263,7 +263,7 @@ def _worst_verdicts(result: Result) -> list[Verdict]:
     return [
         Verdict(claims[0], outside <= 1, f"{len(cases) - outside} of {len(cases)} settings"),
         Verdict(
-            claims[1], not above, f"{len(printed) - len(above)} of {len(printed)} settings, at most {most:.2f} of it"
+            claims[1], not above, f"{len(printed) - len(above)} of {len(printed)} settings, up to {most:.2f} of it"
         ),
     ]
 
@@ -348,7 +348,8 @@ CHAPTER = Chapter(
     "Here evaluations of deletions of random records are counted, and divided by those of learning. The joint and the "
     "adaptive coupling are not the paper's: they remove the log n and the √T. Lines are what `relative_complexity` "
     "predicts, given how much records contributed. The last panels show the worst case: a record that contributes its "
-    f"full bound at the least favourable step. Exponents are told apart if they differ by more than {TOLERANCE:g}.",
+    "full bound at the least favourable step. What is at most a limit may be counted a tenth above it. Exponents are told "
+    f"apart if they differ by more than {TOLERANCE:g}.",
     measure,
     draw,
     judge,
