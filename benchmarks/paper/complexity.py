@@ -348,8 +348,8 @@ CHAPTER = Chapter(
     "Here evaluations of deletions of random records are counted, and divided by those of learning. The joint and the "
     "adaptive coupling are not the paper's: they remove the log n and the √T. Lines are what `relative_complexity` "
     "predicts, given how much records contributed. The last panels show the worst case: a record that contributes its "
-    "full bound at the least favourable step. What is at most a limit may be counted a tenth above it. Exponents are told "
-    f"apart if they differ by more than {TOLERANCE:g}.",
+    "full bound at the least favourable step. What is at most a limit may be counted a tenth above it. Exponents are "
+    f"told apart if they differ by more than {TOLERANCE:g}.",
     measure,
     draw,
     judge,
