@@ -232,7 +232,8 @@ def draw(result: Result) -> Any:
         for number, s in enumerate(filter(choose, result["sweeps"])):
             x, mean = (np.array([p[key] for p in s["points"]]) for key in ("x", "mean"))
             half = [stats.t.ppf(0.975, p["runs"] - 1) * p["error"] for p in s["points"]]
-            text = f"{s['method']}: {s['slope']:+.2f} ({s['theorem']})"
+            name = f"{s['method']}, {s['problem']}" if s["row"] == "ours" else s["method"]
+            text = f"{name}: {s['slope']:+.2f} ({s['theorem']})"
             axes.errorbar(x, mean, half, fmt="o-", color=f"C{number}", markersize=4, linewidth=1, label=text)
             middle, height = np.exp(np.log(x).mean()), np.exp(np.log(mean).mean())
             axes.plot(x, height * (x / middle) ** float(Fraction(s["theorem"])), ":", color=f"C{number}", linewidth=1)
