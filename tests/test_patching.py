@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from cases.patching import patched_everywhere, patched_method
-from expunge.engine.couplings import coin, joint, sequential
+from expunge.engine.couplings import common, joint, sequential
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def module(monkeypatch):
 
 
 def test_a_function_is_replaced_in_all_that_use_it(module):
-    module.toss = coin.keep_or_jump
+    module.toss = common.keep_or_jump
     with patched_everywhere("keep_or_jump", lambda *given: "heads"):
-        assert [one() for one in (coin.keep_or_jump, joint.keep_or_jump, sequential.keep_or_jump)] == ["heads"] * 3
+        assert [one() for one in (common.keep_or_jump, joint.keep_or_jump, sequential.keep_or_jump)] == ["heads"] * 3
         assert module.toss() == "heads"  # under another name, too
-    assert module.toss is coin.keep_or_jump is joint.keep_or_jump
+    assert module.toss is common.keep_or_jump is joint.keep_or_jump
 
 
 @pytest.mark.parametrize("name", ["keep_or_leap", "expunge.engine.couplings.common.keep_or_leap"])
@@ -36,7 +36,7 @@ def test_a_name_that_several_things_have_needs_a_module(module):
     with pytest.raises(AssertionError, match="name the module"), patched_everywhere("keep_or_jump", print):
         pass
     with patched_everywhere("expunge.engine.couplings.common.keep_or_jump", lambda: "heads"):
-        assert coin.keep_or_jump() == "heads"
+        assert common.keep_or_jump() == "heads"
         assert module.keep_or_jump is print
 
 
@@ -60,7 +60,7 @@ def test_what_went_wrong_inside_is_not_hidden():
 
 def test_a_module_that_is_imported_meanwhile_and_keeps_the_replacement_is_named(module):
     def import_and_use():
-        module.kept = coin.keep_or_jump
+        module.kept = common.keep_or_jump
         module.kept()
 
     with pytest.raises(AssertionError, match="made_up"), patched_everywhere("keep_or_jump", lambda: None):

@@ -19,6 +19,8 @@ from benchmarks.paper.methods import Measured, Method, Setting
 TOLERANCE = 0.05
 """A sum of powers is not one power: an exponent is missed if all of its interval is slower by more than this."""
 
+QUICK_TIMES = 3
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -38,7 +40,7 @@ class Sweep:
     judged: bool = True
     """Whether a claim hangs on it; the others are shown for comparison."""
     times: int = 1
-    """How many times as many repetitions it gets: where runs differ much."""
+    """How many times as many repetitions it gets, where runs differ much; a quick run at most `QUICK_TIMES`."""
     expected: Callable[[Setting], float] | None = None
     """What the exponent is compared with beside the theorem's; by default the derived bound."""
 
@@ -84,7 +86,8 @@ def jobs_of(sweeps: Sequence[Sweep], quick: bool, repetitions: int) -> list[Job]
         for at in map(sweep.setting, sweep.chosen(quick)):
             key = (sweep.method.name, sweep.method.problem, at)
             before = wanted[key][1] if key in wanted else 0
-            wanted[key] = (sweep.method, max(before, sweep.times * repetitions))
+            times = min(sweep.times, QUICK_TIMES) if quick else sweep.times
+            wanted[key] = (sweep.method, max(before, times * repetitions))
     each = [Job(method, key[2], k) for key, (method, number) in wanted.items() for k in range(number)]
     return sorted(each, key=lambda job: -job.at.n)  # the long ones first, so that no process waits for the other
 

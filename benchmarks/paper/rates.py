@@ -58,7 +58,7 @@ def convex() -> list[Sweep]:
         Sweep("1", noisy, "noise", "d", (4, 16, 64, 256), Setting(2**13, 0.3, 0), -HALF),
         Sweep("1", steps, "noise", "n", powers(15, 18), Setting(0, 0.005, 16), ONE),
         Sweep("1", steps, "noise", "ρ", (0.0025, 0.005, 0.01, 0.02), Setting(2**17, 0, 16), ONE, quick=4),
-        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF, times=3),
+        Sweep("1", quiet, "statistical", "n", powers(10, 14), Setting(0, 1.0, 16), HALF, times=6),
         Sweep("1", quiet, "statistical", "d", (16, 64, 256), Setting(2**12, 1.0, 0), FLAT, times=3),
     ]
     for of in ("model", "iterates"):
@@ -94,7 +94,7 @@ def linear() -> list[Sweep]:
         Sweep("3", WorstDimension(), "statistical", "n", powers(10, 14), Setting(0, 1.0, 0), HALF, 4),
         Sweep("4", jl, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, times=2),
         Sweep("4", jl, "noise", "ρ", rhos, along, THIRD, quick=4, times=2),
-        Sweep("4", jl, "noise", "d", wide, across, FLAT, times=4),
+        Sweep("4", jl, "noise", "d", wide, across, FLAT, times=12),
         Sweep("4", LinearDualAveraging(), "statistical", "n", powers(10, 16, 2), Setting(0, 1.0, 64), HALF),
         Sweep("4", printed, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, judged=False),
         Sweep("4", free, "noise", "n", rising, Setting(0, 0.1, 4096), THIRD, judged=False),
@@ -232,7 +232,8 @@ def draw(result: Result) -> Any:
         for number, s in enumerate(filter(choose, result["sweeps"])):
             x, mean = (np.array([p[key] for p in s["points"]]) for key in ("x", "mean"))
             half = [stats.t.ppf(0.975, p["runs"] - 1) * p["error"] for p in s["points"]]
-            text = f"{s['method']}: {s['slope']:+.2f} ({s['theorem']})"
+            name = f"{s['method']}, {s['problem']}" if s["row"] == "ours" else s["method"]
+            text = f"{name}: {s['slope']:+.2f} ({s['theorem']})"
             axes.errorbar(x, mean, half, fmt="o-", color=f"C{number}", markersize=4, linewidth=1, label=text)
             middle, height = np.exp(np.log(x).mean()), np.exp(np.log(mean).mean())
             axes.plot(x, height * (x / middle) ** float(Fraction(s["theorem"])), ":", color=f"C{number}", linewidth=1)
