@@ -8,7 +8,7 @@ BROWSER := .venv-browser
 FEDERATED := .venv-federated
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-all test-long test-browser test-federated lint types format clean bench paper
+.PHONY: help demo docs test test-all test-long test-browser test-federated lint types format clean bench bench-smoke paper
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,30 +70,10 @@ paper: $(STAMP)  ## Reproduce the paper: one page, out/paper/index.html (an hour
 	$(BIN)/python -m benchmarks.paper.reproduce $(if $(QUICK),--quick)
 
 bench: $(STAMP)  ## Run every benchmark (about nine and a half hours); results go to out/
-	$(BIN)/python benchmarks/speed/engine.py
-	$(BIN)/python benchmarks/speed/estimators.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/linear/ridge.py
-	$(BIN)/python benchmarks/accuracy/scores.py
-	$(BIN)/python benchmarks/linear/descent.py
-	$(BIN)/python benchmarks/streams/accuracy.py
-	$(BIN)/python benchmarks/linear/kmeans.py
-	$(BIN)/python benchmarks/linear/replays.py
-	$(BIN)/python benchmarks/federated/digits.py
-	$(BIN)/python -m benchmarks.paper.reproduce
-	$(BIN)/python benchmarks/streams/replays.py
-	$(BIN)/python benchmarks/paper/exactness.py
-	$(BIN)/python benchmarks/paper/exactness.py --estimators --runs 4000
-	$(BIN)/python benchmarks/streams/exactness.py
-	$(BIN)/python benchmarks/federated/exactness.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/exactness/bits.py
-	$(BIN)/python benchmarks/streams/throughput.py
-	$(BIN)/python benchmarks/streams/soak.py
-	$(BIN)/python benchmarks/store/crash.py
-	$(BIN)/python benchmarks/store/retries.py
-	$(BIN)/python benchmarks/store/crowd.py
-	$(BIN)/python benchmarks/store/hostile.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/store/erasures.py
-	$(BIN)/python benchmarks/store/large.py
+	$(BIN)/python benchmarks/all.py
+
+bench-smoke: $(STAMP)  ## Run every benchmark with tiny sizes, to see that it works; results go to out/smoke
+	$(BIN)/python benchmarks/all.py --smoke
 
 clean:  ## Remove the environment and all results
 	rm -rf $(VENV) $(BROWSER) $(FEDERATED) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

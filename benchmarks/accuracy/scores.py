@@ -9,7 +9,6 @@ table is written to out/accuracy.md and a plot of accuracy against the cost of a
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
@@ -22,13 +21,13 @@ import sklearn.svm
 from rich.progress import Progress
 
 import expunge
-from benchmarks.accuracy.datasets import NAMES, Dataset, load
+from benchmarks.accuracy.datasets import NAMES, Dataset, load, needed
 from benchmarks.accuracy.report import write_report
+from benchmarks.smoke import OUT, parser_of, sized
 
-OUT = Path("out")
-RHOS: tuple[float | str, ...] = (1.0, "auto", 0.5, 0.2, 0.1, 0.03, 0.01)
-SEEDS = 5
-DELETIONS = 2_000
+RHOS: tuple[float | str, ...] = sized((1.0, "auto", 0.5, 0.2, 0.1, 0.03, 0.01), ("auto", 0.5))
+SEEDS = sized(5, 1)
+DELETIONS = sized(2_000, 3)
 
 
 def models(data: Dataset) -> dict[str, tuple[Any, Any]]:
@@ -120,15 +119,15 @@ def delete_some(model: Any, data: Dataset, seconds: float, progress: Progress, t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", default=list(NAMES), help="data sets (default: all)")
     parser.add_argument("--seconds", type=float, default=120.0, help="longest time for one series of deletions")
     parser.add_argument("--only-accuracy", action="store_true", help="leave out the deletions")
     options = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     results = Results(OUT / "accuracy.jsonl")
     with Progress() as progress:
-        for name in progress.track(options.names, description="data sets"):
+        for name in progress.track(needed(options.names), description="data sets"):
             data = load(name)
             for kind, (ours, theirs) in models(data).items():
                 key = {"data": name, "model": kind}

@@ -28,7 +28,8 @@ from scipy import stats
 from benchmarks.exactness.ranking import CANDIDATES, Make, rank
 from benchmarks.exactness.subjects import Seen, Served, Subject, bare, controls, planned, subjects
 from benchmarks.exactness.words import answers_of_engine, answers_without_grid, area, spread
-from benchmarks.problems import OUT, Job, Result, conclude, parser_of, run_jobs
+from benchmarks.problems import Job, Result, conclude, parser_of, run_jobs
+from benchmarks.smoke import OUT, SMOKE, sized
 from cases import seeds
 from expunge.base.types import Array
 from expunge.engine.bits import digits_below, limited, lowest_digit, trailing_zeros, units_for
@@ -41,7 +42,7 @@ CAUGHT = 1e-6
 """An attack succeeds if chance alone would do as well less often than this."""
 FEWEST = 100
 """Of fewer kept runs nothing is said."""
-RECORDS = 40_000
+RECORDS = sized(40_000, 500)
 
 TABLES = "answers", "noise", "iterates", "model"
 
@@ -215,8 +216,8 @@ def jobs(runs: int, quick: bool, seed: int) -> list[Job]:
     found = [("digits", subject.name, runs) for subject in subjects()]
     for wrong, those in controls().items():
         found += [("digits", f"{wrong}: {subject.name}", min(runs, 4_000)) for subject in those]
-    found += [("ranking", name, 40) for name in rankings()]
-    found += [("words", name, 8 if quick else 40) for name in WORDS]
+    found += [("ranking", name, sized(40, 2)) for name in rankings()]
+    found += [("words", name, sized(8 if quick else 40, 2)) for name in WORDS]
     return [(*job, 1_000 * seed + number) for number, job in enumerate(found)]
 
 
@@ -247,7 +248,7 @@ def main() -> int:
     results = run_jobs(run_one, todo, out, options)
     judge_digits([result for result in results if result["kind"] == "digits"])
     if options.only in "seeds":
-        results += seeds.results(options.quick)
+        results += seeds.results(options.quick or SMOKE)
     show(results)
     return conclude(results, out)
 

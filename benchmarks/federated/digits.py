@@ -15,13 +15,11 @@ Writes out/federated_digits.json and docs/images/federated.png.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,10 +41,11 @@ from benchmarks.federated.digits_settings import (
     finished,
     plain_average,
 )
+from benchmarks.smoke import IMAGES, OUT, SMOKE, parser_of
 from benchmarks.streams.report import save_small
 from expunge.base.types import Array
 
-OUT, IMAGE = Path("out"), Path("docs/images/federated.png")
+IMAGE = IMAGES / "federated.png"
 SEEDS = {20: 10, 100: 10, 1000: 5}
 DEPARTURES = 200
 WITHOUT_NOISE = {20: 200, 100: 200, 1000: 50}
@@ -207,10 +206,10 @@ def run(quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print tables, write results and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="a little of everything; the picture goes to out/")
-    quick = parser.parse_args().quick
-    OUT.mkdir(exist_ok=True)
+    quick = parser.parse_args().quick or SMOKE
+    OUT.mkdir(parents=True, exist_ok=True)
     found = run(quick)
     name = "federated_digits-quick" if quick else "federated_digits"
     (OUT / f"{name}.json").write_text(json.dumps(found, indent=1))

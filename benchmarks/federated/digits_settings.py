@@ -19,18 +19,21 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks.federated.digits_data import CLASSES, FEATURES, PARAMETERS, Clients, accuracy, load, share_out
+from benchmarks.smoke import parser_of, sized
 from expunge.base.types import Array
 from expunge.engine.couplings.common import replay_probability
 from expunge.engine.selectors import SELECTORS
 from expunge.federated.federation import Federation
 from expunge.solvers.plans.federated import ArrayType, FederatedPlan, FederatedSelector, plan_federation
 
-NUMBERS, RHOS = (20, 100, 1000), (1.0, 0.5, 0.2, 0.1)
+NUMBERS: tuple[int, ...] = sized((20, 100, 1000), (20,))
+RHOS: tuple[float, ...] = sized((1.0, 0.5, 0.2, 0.1), (1.0, 0.5))
 STEPS, RATE = 50, 16.0
 """Local training: long, since noise does not grow with it."""
-ROUNDS, CLIPS = (2, 3, 5, 10, 20), (10.0, 15.0, 20.0, 30.0)
+ROUNDS: tuple[int, ...] = sized((2, 3, 5, 10, 20), (2,))
+CLIPS: tuple[float, ...] = sized((10.0, 15.0, 20.0, 30.0), (10.0,))
 MOST_ROUNDS = {20: 20, 100: 20, 1000: 10}
-PLAIN_ROUNDS = 40
+PLAIN_ROUNDS = sized(40, 2)
 """Rounds of plain averaging, without clip and noise."""
 
 
@@ -150,6 +153,7 @@ def choose(number: int, rho: float, seeds: int = 3) -> tuple[Setting, float]:
 
 def main() -> None:
     """Print the best settings, and how well plain averaging does."""
+    parser_of(__doc__).parse_args()
     digits = load(choosing=True)
     for number, rho in track(list(product(NUMBERS, RHOS)), "settings"):
         setting, score = choose(number, rho)

@@ -11,6 +11,7 @@ problem has a seed of its own.
 from __future__ import annotations
 
 from benchmarks.problems import Job, Result, arguments, judged, run_all
+from benchmarks.smoke import sized
 from cases.federated_mistakes import controls, not_mistakes
 from cases.federated_stories import cases
 from expunge.engine.checks import Exactness
@@ -45,7 +46,7 @@ def main() -> int:
     most = {control.name: control.runs for control in controls()}
     every = names()
     jobs = [
-        (kind, name, most.get(name, options.runs), options.seed * len(every) + number)
+        (kind, name, sized(most.get(name, options.runs), options.runs), options.seed * len(every) + number)
         for number, (kind, name) in enumerate(every)
     ]
     return run_all(run_one, jobs, "federated", options)

@@ -11,13 +11,11 @@ With --only the results of the other data set are those that are there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,17 +24,21 @@ from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 import expunge
-from benchmarks.accuracy.datasets import Dataset, load
+from benchmarks.accuracy.datasets import Dataset, load, needed
+from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from benchmarks.streams.report import save_small
 
-OUT, IMAGE = Path("out"), Path("docs/images/descent.png")
 RESULTS = OUT / "descent.json"
-RHOS = {"a9a": (1.0, 0.2, 0.05, 0.01), "covtype": (1.0, 0.03, 0.01)}
-ROUNDS = {"a9a": (20, 50, 100, 200), "covtype": (20, 50, 100)}
+RHOS: dict[str, tuple[float, ...]] = sized(
+    {"a9a": (1.0, 0.2, 0.05, 0.01), "covtype": (1.0, 0.03, 0.01)}, {"a9a": (1.0, 0.5), "covtype": (1.0, 0.5)}
+)
+ROUNDS: dict[str, tuple[int, ...]] = sized(
+    {"a9a": (20, 50, 100, 200), "covtype": (20, 50, 100)}, {"a9a": (20, 100), "covtype": (20, 100)}
+)
 RATES = (1.0, 0.1, 0.01)
-WITHOUT_NOISE = {"a9a": 10, "covtype": 4}
+WITHOUT_NOISE = sized({"a9a": 10, "covtype": 4}, {"a9a": 2, "covtype": 2})
 """How many deletions there are where each of them replays."""
-SEEDS, CHANCES, REPLAYS, FEWEST, MOST = 3, 200, 5, 100, 2000
+SEEDS, CHANCES, REPLAYS, FEWEST, MOST = sized((3, 200, 5, 100, 2000), (1, 10, 1, 5, 10))
 """There are so many deletions that about so many replays are to be expected, within limits."""
 
 Row = dict[str, Any]
@@ -188,13 +190,13 @@ def _point(axes: Any, row: Row) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=RHOS, help="only this data set")
     options = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     print(HEAD)
-    for name in [options.only] if options.only else RHOS:
+    for name in needed([options.only] if options.only else list(RHOS)):
         data = load(name)
         rows = [reference(data)]
         for given in settings(name):
@@ -204,7 +206,11 @@ def main() -> None:
         found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         RESULTS.write_text(json.dumps({**found, name: {"commit": commit, "rows": rows}}, indent=1))
     found = json.loads(RESULTS.read_text())
-    save_small(draw([row for name in RHOS if name in found for row in found[name]["rows"]]), IMAGE)
+    whole = all(name in found for name in RHOS)
+    save_small(
+        draw([row for name in RHOS if name in found for row in found[name]["rows"]]),
+        (IMAGES if whole else OUT) / "descent.png",
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ minutes; keep the machine quiet. Writes out/kmeans.json and docs/images/kmeans.p
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
@@ -25,19 +24,19 @@ from rich.progress import track
 from sklearn.datasets import make_blobs
 
 import expunge
-from benchmarks.accuracy.datasets import load
+from benchmarks.accuracy.datasets import load, there
 from benchmarks.linear.quantized import EPSILONS, QuantizedKMeans
+from benchmarks.smoke import IMAGES, OUT, SMOKE, parser_of, sized
 from expunge.base.errors import NoiseWarning
 from expunge.base.types import Array, Ints
 
-OUT = Path("out")
 RHOS = (0.2, 0.05, 0.01)
 ASKED = {"blobs": 1.10, "covtype": 1.25}
-REFITS = 3
+REFITS = sized(3, 1)
 
 
 def blobs(seed: int) -> Array:
-    return np.asarray(make_blobs(50_000, n_features=10, centers=8, random_state=seed)[0])
+    return np.asarray(make_blobs(sized(50_000, 400), n_features=10, centers=8, random_state=seed)[0])
 
 
 def covtype() -> Array:
@@ -164,19 +163,20 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, few deletions")
-    quick = parser.parse_args().quick
-    OUT.mkdir(exist_ok=True)
+    quick = parser.parse_args().quick or SMOKE
+    OUT.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", NoiseWarning)  # of ρ = 0.01, to be seen in the results
     rows = []
-    terrain = covtype()
+    terrain = covtype() if there(["covtype"]) else None
     for seed in track(range(1 if quick else 5), "seeds"):
-        rows += compare("blobs", blobs(seed), 8, (-15.0, 15.0), seed, 200 if quick else 2_000)
-        rows += compare("covtype", terrain, 7, (0.0, 1.0), seed, 50 if quick else 500)
+        rows += compare("blobs", blobs(seed), 8, (-15.0, 15.0), seed, sized(200 if quick else 2_000, 5))
+        if terrain is not None:
+            rows += compare("covtype", terrain, 7, (0.0, 1.0), seed, sized(50 if quick else 500, 5))
     lines = summary(rows)
     (OUT / "kmeans.json").write_text(json.dumps({"rows": rows, "summary": lines}, indent=1))
-    plot(lines, OUT / "kmeans.png" if quick else Path("docs/images/kmeans.png"))
+    plot(lines, (OUT if quick or terrain is None else IMAGES) / "kmeans.png")
     print(table(lines))
     for line in lines:
         if (line["method"], line["setting"]) == ("Expunge", 0.05):

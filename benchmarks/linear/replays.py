@@ -11,7 +11,6 @@ and docs/images/linear-replays.png.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from dataclasses import replace
@@ -23,6 +22,7 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from scipy import stats
 
+from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from expunge import Delete, Everyone, GradientDescent, Identity, Learner, MemoryRecords
 from expunge.base.types import Array
 from expunge.engine.accounting import noise_for, worst_case_rho
@@ -32,9 +32,8 @@ from expunge.solvers.gradient_descent import GridGradient
 from expunge.solvers.losses import Hinge
 from expunge.solvers.plans.clusters import make_cluster_plan
 
-OUT = Path("out")
-RHO, RECORDS, FEATURES = 0.1, 500, 5
-ROUNDS = (5, 20, 100)
+RHO, RECORDS, FEATURES = 0.1, sized(500, 40), 5
+ROUNDS: tuple[int, ...] = sized((5, 20, 100), (5, 20))
 
 
 def sphere(rng: np.random.Generator) -> Array:
@@ -127,10 +126,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=int, default=200, help="models of each kind, 25 deletions from each")
+    parser = parser_of(__doc__)
+    parser.add_argument("--models", type=int, default=sized(200, 2), help="models of each kind, 25 deletions from each")
     models = parser.parse_args().models
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     jobs = [
         (name, worst, rounds, coupling, own)
         for name in LEARNERS
@@ -140,7 +139,7 @@ def main() -> None:
     ]
     rows = [measure(*job, models, 1) for job in track(jobs, "settings")]
     (OUT / "linear_replays.json").write_text(json.dumps(rows, indent=1))
-    plot(rows, Path("docs/images/linear-replays.png"))
+    plot(rows, IMAGES / "linear-replays.png")
     print("| learner | records | T | coupling | σ | replays (99.9 %) | bound | ρ or √T·ρ | evaluations / learning's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:

@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,12 @@ from rich.progress import track
 from rich.table import Table
 
 import expunge
+from benchmarks.smoke import OUT, parser_of, sized
 from expunge.base.types import Array, Ints
 
-OUT = Path("out")
-RECORDS, FEATURES, ALPHA, BOUND = 200_000, 100, 1.0, 64.0
-FITS = 3
-BULKS = {1: 10_000, 100: 300, 5_000: 12}
+RECORDS, FEATURES, ALPHA, BOUND = sized(200_000, 400), 100, 1.0, 64.0
+FITS = sized(3, 1)
+BULKS = sized({1: 10_000, 100: 300, 5_000: 12}, {1: 100, 100: 1})
 """How many requests of each size: 100,000 deletions in all."""
 
 
@@ -76,7 +75,8 @@ def sums_of(model: expunge.Ridge) -> bytes:
 
 
 def main() -> None:
-    OUT.mkdir(exist_ok=True)
+    parser_of(__doc__).parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
     X, y = data()
     make = partial(expunge.Ridge, ALPHA, feature_bound=8.0, target_bound=BOUND)
     theirs = [timed(lambda: sklearn.linear_model.Ridge(ALPHA).fit(X, y))[0] for _ in range(FITS)]

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paper.estimator_cases import case_of, name_of, product
-from benchmarks.problems import OUT, Job, Result, conclude, parser_of, run_jobs, show
+from benchmarks.problems import FEWEST_RUNS, Job, Result, conclude, parser_of, run_jobs, show
+from benchmarks.smoke import OUT
 from cases.clusters import cluster_cases, cluster_controls
 from cases.learners import Case
 from cases.learners import cases as small_cases
@@ -60,7 +61,7 @@ def run_case(job: Job) -> Result:
         good = report.p_value * (len(estimator_names()) if name in estimator_names() else 1) >= report.level
     else:
         control = next(control for control in controls() if control.name == name)
-        case = control.case
+        case = control.wrong
         with control.mistake():
             report = check_exact(case.learner, case.columns, case.requests, runs=runs, serve=control.serve, seed=seed)
         good = report.p_value < 1e-6
@@ -93,7 +94,8 @@ def main() -> int:
     parser = parser_of(__doc__ or "", runs=100_000)
     parser.add_argument("--estimators", action="store_true", help="all estimators, with all choices")
     options = parser.parse_args()
-    mistakes = [("control", control.name, options.runs // 10, options.seed) for control in controls()]
+    fewer = max(options.runs // 10, FEWEST_RUNS)
+    mistakes = [("control", control.name, fewer, options.seed) for control in controls()]
     jobs = [("case", case.name, options.runs, options.seed) for case in cases()]
     jobs.sort(key=lambda job: "stream" in job[1])  # the long ones last
     if options.estimators:

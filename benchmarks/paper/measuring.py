@@ -12,7 +12,7 @@ from scipy import stats
 
 from expunge import Delete, MemoryRecords, Transcript, change
 from expunge.base.types import Array
-from expunge.engine.changing import decide
+from expunge.engine.changing import chance_of_replay, decide
 from expunge.engine.learner import Learner
 
 TOLERANCE = 0.1
@@ -68,6 +68,8 @@ class Cost(NamedTuple):
     """The part of the complexity that has nothing to do with replays: what it takes to decide about one."""
 
 
+SEEN = 8
+"""A point takes part in a fit if at least so many of its deletions replayed: of fewer the mean says too little."""
 REAL = 24
 """How many of the deletions are carried out, at most; of the others only the coins are tossed."""
 
@@ -105,6 +107,20 @@ def cost_of_deletions(
         evaluations += decided + (0.0 if first is None else float(later[first]))
         replays += first is not None
     return Cost(evaluations / len(drawn) / learned, replays / len(drawn), decided / learned)
+
+
+def enough_deletions(
+    learner: Learner, records: MemoryRecords, transcript: Transcript, replays: float, rng: np.random.Generator
+) -> float:
+    """Return how many deletions it takes to see so many replays, judged by how likely 40 random ones are to replay."""
+    drawn = rng.choice(records.count, min(40, records.count), replace=False).tolist()
+    chances = [chance_of_replay(learner, records, transcript, Delete([one])) for one in drawn]
+    return replays / max(float(np.mean(chances)), 1e-6)
+
+
+def has_replays(point: dict[str, Any]) -> bool:
+    """Say whether enough deletions of a point replayed to speak of its complexity."""
+    return bool(point["replays"]["mean"] * point["deletions"] >= SEEN - 0.5)
 
 
 def _records_after(learner: Learner, records: MemoryRecords, transcript: Transcript) -> Array:

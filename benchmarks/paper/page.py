@@ -22,10 +22,11 @@ h1, h2 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #d0d7d
 img { max-width: 100%; height: auto; } .small { color: #57606a; font-size: .9rem; }
 table { border-collapse: collapse; font-size: .9rem; } th, td { border-bottom: 1px solid #d0d7de; padding: .25rem .6rem;
        text-align: left; vertical-align: top; } .wide { overflow-x: auto; }
+.held, .missed, .undecided { white-space: nowrap; }
 .held { color: #116329; } .missed { color: #a40e26; font-weight: 700; } .undecided { color: #7a4d00; }
 code { background: #f0f2f4; padding: 0 .2em; } summary { cursor: pointer; margin: .6rem 0; }
 """
-WORDS = {True: ("held", "✓ held"), False: ("missed", "✗ missed"), None: ("undecided", "? not decided with so few runs")}
+WORDS = {True: ("held", "✓ held"), False: ("missed", "✗ missed"), None: ("undecided", "? not decided")}
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
@@ -54,7 +55,8 @@ def page_of(chapters: list[Shown]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>The paper, measured</title><style>{STYLE}</style></head><body><h1>The paper, measured</h1>"
         "<p>Ullah &amp; Arora, <i>From Adaptive Query Release to Machine Unlearning</i> (ICML 2023), by this library. "
-        "Each chapter says what is claimed, whether it came out, and in what numbers.</p>"
+        "Each chapter says what is claimed, whether it came out, and in what numbers. A claim is not decided if the "
+        "intervals of so few runs leave it open.</p>"
         f"<p><b>{_text(counted(everything))}.</b></p><ol>{contents}</ol>{body}</body></html>\n"
     )
 
@@ -81,7 +83,10 @@ def _chapter(shown: Shown) -> str:
     for number, table in enumerate(chapter.tables(result), 1):
         parts.append(f"<details><summary>Table {number} ({len(table.rows)} rows)</summary>{_table(table)}</details>")
     kind = "quick run (fewer and smaller runs)" if result["quick"] else "full run"
-    parts.append(f'<p class="small">{kind}, {result["seconds"]:g} seconds, commit {_text(result["commit"])}</p>')
+    took = f"{result['seconds']:.0f} seconds"
+    if "processor_seconds" in result:
+        took += f" ({result['processor_seconds']:.0f} of one core)"
+    parts.append(f'<p class="small">{kind}, {took}, commit {_text(result["commit"])}</p>')
     return "".join(parts)
 
 

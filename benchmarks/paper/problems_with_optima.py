@@ -153,8 +153,10 @@ class LinearModel:
         across = GLM_REST * np.linalg.norm(models[:, 1:], axis=1) / math.sqrt(models.shape[1] - 1)
         return self.excess_at(along, across)
 
-    def draw(self, n: int, d: int, k: int, rng: np.random.Generator) -> tuple[Array, Array, Array | None]:
-        """Return features, targets and, if k < d, the library's projection Φ of k rows.
+    def draw(
+        self, n: int, d: int, k: int, rng: np.random.Generator, phi: Array | None = None
+    ) -> tuple[Array, Array, Array | None]:
+        """Return features, targets and, if k < d, the library's projection Φ of k rows (drawn, if not given).
 
         Given Φ, the features Φx are drawn from their exact law, without an n×d table; hardly an x is above `LOOSE`.
         """
@@ -165,7 +167,8 @@ class LinearModel:
             features[:, 0] = GLM_AXIS * signs
             features[:, 1:] = GLM_REST / math.sqrt(d - 1) * rng.standard_normal((n, d - 1))
             return features, targets, None
-        phi = turned(Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k)))
+        if phi is None:
+            phi = turned(Projection(rng.bytes(32), d, k, LOOSE).back(np.eye(k)))
         rest = phi[:, 1:]
         factor = np.linalg.cholesky(rest @ rest.T / (d - 1))
         features = GLM_REST * rng.standard_normal((n, k)) @ factor.T

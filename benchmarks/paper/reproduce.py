@@ -25,9 +25,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from benchmarks.paper.chapters import OUT, Chapter, Result, commit, run_chapter
 from benchmarks.paper.page import Shown, counted, page_of, verdicts_of
+from benchmarks.smoke import parser_of, sized
 
 MINUTES = {
-    "rates": 14, "lemma": 1, "tradeoff": 9, "sgd_2021": 6, "complexity": 5, "streams": 3, "space": 1,
+    "rates": 14, "lemma": 1, "tradeoff": 7, "sgd_2021": 6, "complexity": 7, "streams": 3, "space": 1,
     "exact_by_name": 14,
 }  # fmt: skip
 """The modules of the chapters, in the order of the page, and about how long each takes; the slowest begin."""
@@ -51,7 +52,15 @@ def run_apart(name: str, quick: bool, watch: Callable[[float], None]) -> str:
     """Run a chapter in a process of its own; return why it failed, or nothing."""
     file = OUT / f"{name}.json"
     file.unlink(missing_ok=True)  # what is there when it has failed is not of an earlier run
-    command = [sys.executable, "-m", "benchmarks.paper.reproduce", "--here", name, *["--quick"] * quick]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.paper.reproduce",
+        "--here",
+        name,
+        *["--quick"] * quick,
+        *sized([], ["--smoke"]),
+    ]
     with tempfile.TemporaryFile("w+") as errors, _started(command, errors) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -110,17 +119,20 @@ def write_page() -> tuple[Path, list[Shown]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller runs; less can be decided")
-    parser.add_argument("--only", nargs="+", choices=list(MINUTES), default=list(MINUTES), help="run these chapters")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(MINUTES), default=sized(list(MINUTES), ["space"]), help="run these"
+    )
     parser.add_argument("--page", action="store_true", help="run nothing; write the page anew from the JSON files")
     parser.add_argument("--here", choices=list(MINUTES), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    quick = sized(given.quick, True)
     if given.here:
-        run_here(given.here, given.quick)
+        run_here(given.here, quick)
         return 0
     console = Console()
-    failures = {} if given.page else run_all(given.only, given.quick, console)
+    failures = {} if given.page else run_all(given.only, quick, console)
     file, shown = write_page()
     for one in shown:
         state = "not run" if one[1] is None else "FAILED" if "failed" in one[1] else counted(verdicts_of(one))

@@ -22,6 +22,7 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    has_replays,
     ratio_at_equal_x,
     slope_of,
 )
@@ -51,7 +52,7 @@ class Sizes:
     """In each run."""
 
 
-FULL = Sizes(4, 2**15, (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.02, (2**13, 2**14, 2**15, 2**16), 8, 2, 400)
+FULL = Sizes(4, 2**15, (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.04, (2**13, 2**14, 2**15, 2**16), 8, 2, 400)
 QUICK = Sizes(4, 2**13, (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), 0.04, (2**11, 2**12, 2**13), 4, 1, 100)
 
 
@@ -110,7 +111,7 @@ def _point(sweep: str, who: str, n: int, rho: float, sizes: Sizes) -> dict[str, 
     return {
         "sweep": sweep, "who": who, "n": n, "rho": rho, "tilt": mean, "steps": transcript.steps, "sigma": learner.sigma,
         "excess": Mean.of(excess).record(), "complexity": Mean.of(complexity).record(),
-        "replays": Mean.of(replays).record(),
+        "replays": Mean.of(replays).record(), "deletions": sizes.deletions * sizes.runs,
     }  # fmt: skip
 
 
@@ -157,15 +158,30 @@ def _fit(result: Result, sweep: str, who: str) -> Slope | None:
     return slope_of([p["n"] * p["rho"] for p in used], [Mean(**p["excess"]) for p in used])
 
 
+def exponent_of_bound(who: str, used: Points) -> float:
+    """Return the exponent of the term with the noise on these points.
+
+    Table 1 hides logarithms, which count where n varies: Frank-Wolfe's term is √d·σ·√log₂n·ln n/n, where σ is that of a
+    node of the tree.
+    """
+    if who == SGD or len({p["n"] for p in used}) == 1:
+        return EXPONENTS[who]
+    terms = [p["sigma"] * math.sqrt(math.log2(p["n"])) * math.log(p["n"]) / p["n"] for p in used]
+    return float(np.polyfit(np.log([p["n"] * p["rho"] for p in used]), np.log(terms), 1)[0])
+
+
 def _slopes(result: Result, sweep: str) -> list[Verdict]:
     fits, found = {who: _fit(result, sweep, who) for who in EXPONENTS}, []
     of = f"against nρ by {'ρ' if sweep == 'ρ' else 'n'}"
     for who, fit in fits.items():
-        claim = f"{who}, {of}: excess falls like (nρ)^{EXPONENTS[who]:.2f} or faster"
+        logs = " and its logarithms" if who == FRANK_WOLFE and sweep == "n" else ""
+        claim = f"{who}, {of}: excess falls like (nρ)^{EXPONENTS[who]:.2f}{logs}, or faster"
         if fit is None:
             found.append(Verdict(claim, None, "fewer than three points where noise rules"))
-        else:
-            found.append(Verdict(claim, at_most(EXPONENTS[who] + TOLERANCE, fit.low, fit.high), f"exponent {fit}"))
+            continue
+        limit = exponent_of_bound(who, _ruled_by_noise(result, sweep, who))
+        held = at_most(limit + TOLERANCE, fit.low, fit.high)
+        found.append(Verdict(claim, held, f"exponent {fit}" + (f", the bound's {limit:.2f}" if logs else "")))
     one, other, claim = fits[FRANK_WOLFE], fits[SGD], f"Frank-Wolfe's excess falls faster than SGD's, {of}"
     if one is None or other is None:
         return [*found, Verdict(claim, None, "fewer than three points where noise rules")]
@@ -176,7 +192,7 @@ def _slopes(result: Result, sweep: str) -> list[Verdict]:
 
 
 def _curve(points: Points, x: str) -> Curve:
-    used = [p for p in points if x != "complexity" or p["replays"]["mean"] > 0.0]
+    used = [p for p in points if x != "complexity" or has_replays(p)]
     at = [Mean(**p[x]) if x == "complexity" else Mean(p["n"] * p[x], 0.0, p["excess"]["runs"]) for p in used]
     return Curve(at, [Mean(**p["excess"]) for p in used])
 
@@ -214,42 +230,48 @@ def tables(result: Result) -> list[Table]:
     return [Table(head, rows)]
 
 
+def _draw_rates(axes: Any, result: Result, who: str, color: str) -> None:
+    for sweep, marker in (("ρ", "o-"), ("n", "s:")):
+        x, y = _curve(_noisy(result, sweep, who), "rho")
+        fixed = f"n = {result['n']:,}" if sweep == "ρ" else f"ρ = {result['rho']:g}"
+        fit = _fit(result, sweep, who)
+        text = f"{who}, {fixed}" + ("" if fit is None else f": {fit.slope:+.2f}")
+        axes.errorbar(
+            [at.mean for at in x], [at.mean for at in y], [at.half for at in y], fmt=marker, color=color, markersize=4,
+            linewidth=1, markerfacecolor=color if sweep == "ρ" else "none", label=text,
+        )  # fmt: skip
+    used = _ruled_by_noise(result, "ρ", who)
+    if used:
+        at = np.array([p["n"] * p["rho"] for p in used])
+        middle, height = np.exp(np.log(at).mean()), np.exp(np.mean(np.log([p["excess"]["mean"] for p in used])))
+        line = 1.15 * height * (at / middle) ** EXPONENTS[who]
+        axes.plot(at, line, "--", color="0.35", linewidth=1.2)
+        text = f"{EXPONENTS[who]:.2f}"
+        axes.annotate(text, (at[0], line[0]), (4, 4), textcoords="offset points", fontsize=9, ha="left")
+
+
 def draw(result: Result) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
 
     figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for number, who in enumerate(EXPONENTS):
-        color = f"C{number}"
-        for sweep, marker in (("ρ", "o-"), ("n", "s:")):
-            x, y = _curve(_noisy(result, sweep, who), "rho")
-            fixed = f"n = {result['n']:,}" if sweep == "ρ" else f"ρ = {result['rho']:g}"
-            fit = _fit(result, sweep, who)
-            text = f"{who}, {fixed}" + ("" if fit is None else f": {fit.slope:+.2f}")
-            left.errorbar(
-                [at.mean for at in x], [at.mean for at in y], [at.half for at in y], fmt=marker, color=color,
-                markersize=4, linewidth=1, markerfacecolor=color if sweep == "ρ" else "none", label=text,
-            )  # fmt: skip
-        used = _ruled_by_noise(result, "ρ", who)
-        if used:
-            at = np.array([p["n"] * p["rho"] for p in used])
-            middle, height = np.exp(np.log(at).mean()), np.exp(np.mean(np.log([p["excess"]["mean"] for p in used])))
-            line = height * (at / middle) ** EXPONENTS[who]
-            left.plot(at, 1.15 * line, "--", color="0.35", linewidth=1.2)
-            left.annotate(
-                f"{EXPONENTS[who]:.2f}", (at[-1], 1.15 * line[-1]), (4, 0), textcoords="offset points", fontsize=9
-            )
+        _draw_rates(left, result, who, f"C{number}")
         x, y = _curve(_noisy(result, "ρ", who), "complexity")
-        half = [[min(at.half, 0.9 * at.mean) for at in x], [at.half for at in x]]
-        right.errorbar(
-            [at.mean for at in x], [at.mean for at in y], [at.half for at in y], half, fmt="o-", color=color,
-            markersize=4, linewidth=1, elinewidth=0.7, label=who,
-        )  # fmt: skip
+        if x:
+            half = [[min(at.half, 0.9 * at.mean) for at in x], [at.half for at in x]]
+            right.errorbar(
+                [at.mean for at in x], [at.mean for at in y], [at.half for at in y], half, fmt="o-",
+                color=f"C{number}", markersize=4, linewidth=1, elinewidth=0.7, label=who,
+            )  # fmt: skip
     for axes, label in ((left, "nρ"), (right, "evaluations of a deletion / of learning (measured)")):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(label)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="lower left")
+        axes.xaxis.set_major_formatter(LogFormatterSciNotation())
+        axes.xaxis.set_minor_formatter(NullFormatter())
     left.set_ylabel("excess risk")
     left.set_title("against nρ (dashed: the theorems' exponents)", fontsize=10)
     right.set_title(f"against measured complexity, n = {result['n']:,}", fontsize=10)
@@ -261,8 +283,9 @@ CHAPTER = Chapter(
     "Against 2021: SGD and Frank-Wolfe",
     "The paper improves on Ullah et al. (2021): for smooth losses the term with the noise is √d/(nρ) instead of "
     "(√d/(nρ))^⅔. Here both learners run on one family of smooth problems, each on the problem that is worst for it, "
-    "and the exponents are fitted where noise rules. These are rates: which of the two is better at a given nρ also "
-    "depends on constants. The same runs are compared at equal measured complexity. Exponents are told apart if they "
+    "and the exponents are fitted where noise rules: from twice the excess that remains without it to a third of that "
+    "of a model that has learned nothing. These are rates: which of the two is better at a given nρ also depends on "
+    "constants. The same runs are compared at equal measured complexity. Exponents are told apart if they "
     f"differ by more than {TOLERANCE:g}.",
     measure,
     draw,

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from benchmarks.paper.problems_with_optima import (
     ABSOLUTE,
     LOGISTIC,
-    PROJECTED,
+    LOOSE,
     LinearModel,
     Tilted,
     distance_excess,
     sphere,
     sphere_across,
+    turned,
 )
 from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, paper
 from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import noise_for
 from expunge.models.preprocessing import bound_rows
 from expunge.solvers.dual_averaging import theorem_step_size
-from expunge.solvers.plans.defaults import automatic_components
+from expunge.solvers.projected import ProjectedGradient
 
 PAPER, OURS = "paper's", "ours"
 ROOT = SquareRoot()
@@ -64,21 +64,21 @@ class Row(Protocol):
         """Draw records, and plan."""
 
 
-def ours(learner: Learner, rho: float, n: int, **more: Any) -> Learner:
-    """Return the same learner as this library makes it: steps that nobody moves into, less noise, fewer replays."""
-    sigma = noise_for(rho, Scattered(n), ROOT, bound=learner.query.bound)
-    return replace(learner, schedule=Scattered(n), mechanism=ROOT, sigma=sigma, coupling="joint", **more)
+def ours(learner: Learner, rho: float, n: int) -> Learner:
+    """Return the same learner as this library makes it: steps that nobody moves into, less noise, fewer replays.
 
-
-def averaging(who: str, loss: Any, rho: float, n: int, d: int, D: float, G: float) -> Learner:
-    """Return dual averaging with the step size that balances its bound."""
-    learner = paper.dual_averaging(loss, rho=rho, n=n, d=d, D=D, G=G)
-    if who == PAPER:
-        return learner
-    mine = ours(learner, rho, n)
-    spread = mine.sigma * float(ROOT.column_norms(n)[0])
-    step = theorem_step_size(n, d, bound=mine.query.bound, radius=D / 2.0, spread=spread, batch=2.0)
-    return replace(mine, rule=DualAveraging(np.zeros(d), step, Ball(D / 2.0)))
+    Dual averaging gets the step size that balances its bound with the noise that is now there.
+    """
+    bound, rule = learner.query.bound, learner.rule
+    sigma = noise_for(rho, Scattered(n), ROOT, bound=bound)
+    if isinstance(rule, DualAveraging):
+        assert isinstance(rule.domain, Ball)
+        spread = sigma * float(ROOT.column_norms(n)[0])
+        step = theorem_step_size(
+            n, learner.query.size, bound=bound, radius=rule.domain.radius, spread=spread, batch=2.0
+        )  # fmt: skip
+        rule = replace(rule, step_size=step)
+    return replace(learner, schedule=Scattered(n), mechanism=ROOT, sigma=sigma, coupling="joint", rule=rule)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,9 @@ class Lipschitz:
         best = np.zeros(self.d)
         best[0] = 1.0
         points = sphere(n, self.d, rng) * rng.integers(2, size=n)[:, None] + best
-        learner = averaging(who, _from_the_point, rho, n, self.d, D=3.0, G=1.0)
+        learner = paper.dual_averaging(_from_the_point, rho=rho, n=n, d=self.d, D=3.0, G=1.0)
+        if who == OURS:
+            learner = ours(learner, rho, n)
 
         def excess(w: Array) -> float:
             return float(distance_excess(np.array([np.linalg.norm(w - best)]), self.d)[0])
@@ -138,42 +140,40 @@ class Lipschitz:
 
 @dataclass(frozen=True)
 class Linear:
-    """Rows 3 and 4: linear models on (nρ)^(2/3) random projections, in a ball of 1.5 times the optimum's length."""
+    """Rows 3 and 4: linear models on random projections of their features."""
 
     model: LinearModel
+    base: Literal["frank_wolfe", "dual_averaging"]
     name: str
     exponent: float
     d: int = 1024
     family: tuple[float, ...] = (1.0,)
 
-    @property
-    def diameter(self) -> float:
-        return 3.0 * self.model.length
-
     def unlearned(self, member: float) -> float:
         return float(self.model.excess(np.zeros((1, 2)))[0])
 
     def problem(self, who: str, n: int, rho: float, member: float, rng: np.random.Generator) -> Problem:
-        components = automatic_components(n, rho, self.d)
-        features, targets, phi = self.model.draw(n, self.d, components, rng)
-        learner = self._learner(who, rho, n, components)
+        learner = paper.projected(
+            self.model.loss, base=self.base, rho=rho, n=n, d=self.d, radius=self.model.length, norm=LOOSE,
+            key=rng.bytes(32),
+        )  # fmt: skip
+        query, size = learner.query, learner.query.size
+        projected = isinstance(query, ProjectedGradient)
+        phi = turned(query.projection.back(np.eye(size))) if isinstance(query, ProjectedGradient) else None
+        features, targets, _ = self.model.draw(n, self.d, size, rng, phi)
+        norm = query.of.feature_norm if isinstance(query, ProjectedGradient) else LOOSE
+        if who == OURS:
+            learner = ours(learner, rho, n)
 
         def excess(w: Array) -> float:
-            return float(self.model.excess((w if phi is None else w @ phi)[None])[0])
+            return float(self.model.excess(turned(w[None]) if projected else w[None])[0])
 
-        return Problem((bound_rows(features, PROJECTED), targets), learner, excess)
-
-    def _learner(self, who: str, rho: float, n: int, k: int) -> Learner:
-        loss = self.model.loss
-        if not math.isfinite(loss.smoothness):
-            return averaging(who, loss, rho, n, k, self.diameter, PROJECTED)
-        learner = paper.frank_wolfe(loss, rho=rho, n=n, d=k, D=self.diameter, G=PROJECTED * loss.lipschitz)
-        return learner if who == PAPER else ours(learner, rho, n)
+        return Problem((bound_rows(features, norm), targets), learner, excess)
 
 
 ROWS: tuple[Row, ...] = (
     Smooth(),
     Lipschitz(),
-    Linear(LOGISTIC, "3: smooth, linear model, JL + VR-FW", -2.0 / 3.0),
-    Linear(ABSOLUTE, "4: Lipschitz, linear model, JL + DA", -1.0 / 3.0),
+    Linear(LOGISTIC, "frank_wolfe", "3: smooth, linear model, JL + VR-FW", -2.0 / 3.0),
+    Linear(ABSOLUTE, "dual_averaging", "4: Lipschitz, linear model, JL + DA", -1.0 / 3.0),
 )

@@ -23,6 +23,8 @@ from benchmarks.paper.measuring import (
     at_least,
     at_most,
     cost_of_deletions,
+    enough_deletions,
+    has_replays,
     pooled,
     ratio_at_equal_x,
     slope_of,
@@ -41,15 +43,15 @@ class Sizes:
     """How often records are drawn and learned from, for every point."""
     pilots: int
     """How often every problem of a family is learned, to find the worst."""
-    deletions: float
-    """How many deletions there are for every point, multiplied by ρ; but ``least`` to ``most``."""
+    replays: int
+    """How many deletions should replay, for every point; ``least`` to ``most`` are tried."""
     least: int
     most: int
 
 
 RHOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-FULL = Sizes(2**13, RHOS, runs=8, pilots=4, deletions=100.0, least=240, most=4000)
-QUICK = Sizes(2**11, RHOS, runs=4, pilots=2, deletions=40.0, least=60, most=1200)
+FULL = Sizes(2**13, RHOS, runs=8, pilots=4, replays=60, least=160, most=4000)
+QUICK = Sizes(2**11, RHOS, runs=4, pilots=2, replays=16, least=60, most=1200)
 
 
 def _rng(*of: Any) -> np.random.Generator:
@@ -74,14 +76,16 @@ def _worst(row: Row, who: str, rho: float, sizes: Sizes) -> float:
 def _point(row: Row, who: str, rho: float, sizes: Sizes) -> dict[str, Any]:
     """Learn several times, and delete from each transcript."""
     member = _worst(row, who, rho, sizes)
-    number = math.ceil(min(max(sizes.deletions / rho, sizes.least), sizes.most) / sizes.runs)
-    excess, complexity, replays = [], [], []
+    excess, complexity, replays, number = [], [], [], 0
     for run in range(sizes.runs):
         rng = _rng(row.name, who, rho, member, run)
         problem = row.problem(who, sizes.n, rho, member, rng)
         records = problem.records()
         transcript, learned = learn_with_outcome(problem.learner, records, rng)
         excess.append(problem.excess(transcript.model(problem.learner)))
+        if run == 0:
+            wanted = enough_deletions(problem.learner, records, transcript, sizes.replays, rng)
+            number = math.ceil(min(max(wanted, sizes.least), sizes.most) / sizes.runs)
         cost = cost_of_deletions(problem.learner, records, transcript, learned.evaluations, number, rng)
         complexity.append(cost.complexity)
         replays.append(cost.replays)
@@ -126,14 +130,14 @@ def _curve(points: list[dict[str, Any]]) -> Curve:
 
 
 def _ruled_by_noise(row: dict[str, Any], who: str) -> list[dict[str, Any]]:
-    """Return the points at least twice above what remains without noise, and below a third of nothing learned."""
+    """Return the points at least twice above what remains without noise, and at most half of nothing learned."""
     points: list[dict[str, Any]] = row["curves"][who]
     quiet = points[-1]["excess"]["mean"]
-    return [p for p in points[:-1] if 2.0 * quiet <= p["excess"]["mean"] <= row["unlearned"] / 3.0]
+    return [p for p in points[:-1] if 2.0 * quiet <= p["excess"]["mean"] <= row["unlearned"] / 2.0]
 
 
 def _slope(row: dict[str, Any], who: str) -> Slope | None:
-    points = [p for p in _ruled_by_noise(row, who) if p["replays"]["mean"] > 0.0]
+    points = [p for p in _ruled_by_noise(row, who) if has_replays(p)]
     return slope_of(*_curve(points)) if len(points) >= 3 else None
 
 
@@ -141,13 +145,13 @@ def _slope_verdict(row: dict[str, Any], who: str) -> Verdict:
     exponent, slope = row["exponent"], _slope(row, who)
     claim = f"Row {row['row']}, {who}: where noise rules, excess falls like complexity^{exponent:.2f} or faster"
     if slope is None:
-        return Verdict(claim, None, "fewer than three points where noise rules")
+        return Verdict(claim, None, "fewer than three points where noise rules and enough deletions replay")
     return Verdict(claim, at_most(exponent + TOLERANCE, slope.low, slope.high), f"exponent {slope}")
 
 
 def _ratio_verdict(row: dict[str, Any]) -> Verdict:
     curves = {
-        who: _curve([p for p in row["curves"][who][:-1] if p["replays"]["mean"] > 0.0]) for who in (PAPER, OURS)
+        who: _curve([p for p in row["curves"][who][:-1] if has_replays(p)]) for who in (PAPER, OURS)
     }  # fmt: skip
     claim = f"Row {row['row']}: at equal measured complexity ours has the smaller excess"
     found = ratio_at_equal_x(curves[PAPER], curves[OURS])
@@ -228,7 +232,7 @@ def _draw_row(axes: Any, row: dict[str, Any]) -> None:
         if len(used) >= 2:
             xs, ys = (np.array([p[of]["mean"] for p in used]) for of in ("complexity", "excess"))
             middle, height = np.exp(np.log(xs).mean()), np.exp(np.log(ys).mean())
-            text = f"the theorem's exponent, {row['exponent']:.2f}" if who == PAPER else None
+            text = "the theorem's exponent" if who == PAPER else None
             axes.plot(xs, height * (xs / middle) ** row["exponent"], "--", color="0.4", linewidth=1.2, label=text)
     quiet = row["curves"][PAPER][-1]["excess"]["mean"]
     axes.plot([1.0], [quiet], "k*", markersize=10, label="learning anew, without noise")
@@ -237,7 +241,7 @@ def _draw_row(axes: Any, row: dict[str, Any]) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("evaluations of a deletion / of learning (measured)")
     axes.set_ylabel("excess risk")
-    axes.set_title(f"Row {row['row']} (d = {row['d']})", fontsize=10)
+    axes.set_title(f"Row {row['row']}\nd = {row['d']}, exponent {row['exponent']:.2f}", fontsize=10)
 
 
 def draw(result: Result) -> Any:
@@ -246,8 +250,9 @@ def draw(result: Result) -> Any:
     figure = Figure(figsize=(10, 8.6), layout="constrained")
     for axes, row in zip(figure.subplots(2, 2).ravel(), result["rows"], strict=True):
         _draw_row(axes, row)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
+    every = [axes.get_legend_handles_labels() for axes in figure.axes]
+    named = {label: handle for handles, labels in every for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=9)
     figure.suptitle(f"Table 1 as a trade-off, n = {result['n']:,}; ρ from 0.01 to 1 (no noise); 95 % intervals")
     return figure
 

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-OUT = Path("out")
-RHO, AT_ONCE = 0.03, 100
+from benchmarks.smoke import OUT, parser_of, sized
+
+RHO, AT_ONCE = sized(0.03, 0.5), sized(100, 5)
 HERE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -56,7 +57,7 @@ class Worker:
 
     def __init__(self, source: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(source.resolve()), "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--work"]
+        command = [sys.executable, __file__, "--work", *sized([], ["--smoke"])]
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -71,10 +72,10 @@ class Worker:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--other", type=Path, help="the src folder of the other tree")
-    parser.add_argument("--fits", type=int, default=15)
-    parser.add_argument("--bulks", type=int, default=40, help=f"how often {AT_ONCE} deletions are made")
+    parser.add_argument("--fits", type=int, default=sized(15, 2))
+    parser.add_argument("--bulks", type=int, default=sized(40, 2), help=f"how often {AT_ONCE} deletions are made")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
@@ -82,9 +83,10 @@ def main() -> None:
         return
     if given.other is None:
         parser.error("give --other, the src folder of the tree to compare with")
-    from benchmarks.accuracy.datasets import load
+    from benchmarks.accuracy.datasets import load, needed
 
-    OUT.mkdir(exist_ok=True)
+    needed(["covtype"])
+    OUT.mkdir(parents=True, exist_ok=True)
     data = load("covtype")
     np.save(OUT / "against_X.npy", data.X_train)
     np.save(OUT / "against_y.npy", data.y_train)

@@ -11,13 +11,13 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.smoke import OUT, parser_of, sized
 from expunge import (
     DualAveraging,
     Gradient,
@@ -34,8 +34,9 @@ from expunge import (
 from expunge.engine.accounting import noise_for
 from expunge.solvers.losses import Logistic
 
-OUT = Path("out")
-RECORDS, FEATURES, STEPS, RHO = 500_000, 55, 1024, 0.03
+RECORDS, FEATURES, STEPS, RHO = sized(500_000, 2_000), 55, sized(1024, 16), 0.03
+SINGLY, BULK, SMALL_BULK, TINY = sized(5_000, 50), sized(10_000, 100), sized(1_000, 10), sized(500, 5)
+"""How many are deleted and inserted one by one, and at once; how often six records are learned from."""
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:
@@ -49,7 +50,8 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
 
 
 def main() -> None:
-    OUT.mkdir(exist_ok=True)
+    parser_of(__doc__).parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     features = rng.random((RECORDS, FEATURES))
     features /= np.linalg.norm(features, axis=1)[:, None]
@@ -82,29 +84,29 @@ def main() -> None:
 
     peer = timed(lambda: LogisticRegression(C=100.0, fit_intercept=False).fit(features, labels), 1)
     small = replace(learner, schedule=Scattered(4))
-    tiny = timed(lambda: learn(small, MemoryRecords((features[:6], labels[:6])), rng), 500)
+    tiny = timed(lambda: learn(small, MemoryRecords((features[:6], labels[:6])), rng), TINY)
 
     ids = rng.permutation(RECORDS)
     kept: list[float] = []
     replayed: list[float] = []
     evaluations: list[float] = []
-    for one in track(ids[:5000].tolist(), "single deletions"):
+    for one in track(ids[:SINGLY].tolist(), "single deletions"):
         began = time.perf_counter()
         outcome = unlearn(learner, records, transcript, [one], rng=rng)
         (kept if outcome.kept else replayed).append(time.perf_counter() - began)
         evaluations.append(outcome.evaluations / learned.evaluations)
     bulks = []
-    for first in (5000, 15000, 25000):
+    for first in range(SINGLY, SINGLY + 3 * BULK, BULK):
         began = time.perf_counter()
-        unlearn(learner, records, transcript, ids[first : first + 10_000], rng=rng)
+        unlearn(learner, records, transcript, ids[first : first + BULK], rng=rng)
         bulks.append(time.perf_counter() - began)
     thousands = []
-    for first in range(35_000, 44_000, 1000):
+    for first in range(SINGLY + 3 * BULK, SINGLY + 3 * BULK + 9 * SMALL_BULK, SMALL_BULK):
         began = time.perf_counter()
-        unlearn(learner, records, transcript, ids[first : first + 1000], rng=rng)
+        unlearn(learner, records, transcript, ids[first : first + SMALL_BULK], rng=rng)
         thousands.append(time.perf_counter() - began)
     insertions = []
-    for one in track(range(5000), "single insertions"):
+    for one in track(range(SINGLY), "single insertions"):
         began = time.perf_counter()
         insert(learner, records, transcript, (features[one : one + 1], labels[one : one + 1]), rng=rng)
         insertions.append(time.perf_counter() - began)
@@ -121,11 +123,11 @@ def main() -> None:
         "learn with layout / bare pass (at most 12)": with_layout / bare,
         "laid-out learn / kept deletion, median (at least 400)": laid_out / float(np.median(kept)),
         "kept deletion, median microseconds": 1e6 * float(np.median(kept)),
-        "bulk of 10,000 / laid-out learn (at most 1.5)": float(np.median(bulks)) / laid_out,
-        "bulk of 1,000 / laid-out learn (at most 1.5)": float(np.median(thousands)) / laid_out,
+        f"bulk of {BULK:,} / laid-out learn (at most 1.5)": float(np.median(bulks)) / laid_out,
+        f"bulk of {SMALL_BULK:,} / laid-out learn (at most 1.5)": float(np.median(thousands)) / laid_out,
         "insertion, median milliseconds (at most 1)": 1e3 * float(np.median(insertions)),
         "insertion, mean milliseconds, replays and one new layout included": 1e3 * float(np.mean(insertions)),
-        "replays of 5,000 deletions": len(replayed),
+        f"replays of {SINGLY:,} deletions": len(replayed),
         "mean replay / laid-out learn": float(np.mean(replayed)) / laid_out if replayed else None,
         "mean deletion, evaluations / those of learning": float(np.mean(evaluations)),
         "mean deletion / laid-out learn": float(np.mean(kept + replayed)) / laid_out,
@@ -147,7 +149,7 @@ def draw(bare: float, laid_out: float, with_layout: float, kept: float, bulk: fl
 
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
-    names = ["one kept deletion", "one bare pass", "learn, laid out", "bulk of 10,000", "learn with layout"]
+    names = ["one kept deletion", "one bare pass", "learn, laid out", f"bulk of {BULK:,}", "learn with layout"]
     values = [1e3 * seconds for seconds in (kept, bare, laid_out, bulk, with_layout)]
     bars = axes.barh(names, values, color=["C2", "grey", "C0", "C2", "C0"])
     axes.bar_label(bars, [f" {value:.3g} ms" for value in values])

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ import sklearn.linear_model
 from rich.progress import track
 
 import expunge
-from benchmarks.accuracy.datasets import load
+from benchmarks.accuracy.datasets import load, needed
+from benchmarks.smoke import OUT, parser_of, sized
 
-OUT = Path("out")
-RHO, DELETIONS, REPEATS = 0.03, 5_000, 5
+RHO, DELETIONS, REPEATS = sized(0.03, 0.5), sized(5_000, 20), sized(5, 1)
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -32,7 +31,9 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def main() -> None:
-    OUT.mkdir(exist_ok=True)
+    parser_of(__doc__).parse_args()
+    needed(["covtype"])
+    OUT.mkdir(parents=True, exist_ok=True)
     data = load("covtype")
     X, y, ids = data.X_train, data.y_train, np.arange(len(data.y_train))
     theirs = [timed(lambda: sklearn.linear_model.LogisticRegression(max_iter=1000).fit(X, y)) for _ in range(2)]

@@ -19,14 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.smoke import parser_of, sized
 from expunge import LogisticRegression
 from expunge.engine.randomness import Randomness
 
-CASES = {
+FULL = {
     "20,000 × 20": (20_000, 20, 2, 15),
     "501,012 × 54": (501_012, 54, 2, 9),
     "60,000 × 784, ten classes": (60_000, 784, 10, 7),
 }
+CASES = sized(FULL, {"200 × 20": (200, 20, 2, 2)})
+"""Records, columns, classes, and how often each is fitted."""
 
 
 @contextmanager
@@ -56,6 +59,7 @@ def seconds(X: Any, y: Any, classes: int) -> float:
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     for name, (records, columns, classes, repeats) in CASES.items():
         X, y = table(records, columns, classes)
         seconds(X, y, classes)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.smoke import SMOKE, parser_of
 from cases.hostile import alter, tried, write_models
 from expunge.base.errors import ExpungeError
 from expunge.store.state import DESCRIPTION, STATE
@@ -80,7 +81,12 @@ def _arrow(path: Path) -> Path:
 
 
 def bombs(folder: Path) -> dict[str, Callable[[], str]]:
-    """Write the files; return what reads each."""
+    """Write the files; return what reads each. With ``--smoke`` only those that take no time to write."""
+    return {**stores(folder), **({} if SMOKE else tables(folder)), **schemas()}
+
+
+def stores(folder: Path) -> dict[str, Callable[[], str]]:
+    """Write models that say they are large; return what opens each."""
     base, *_ = write_models(folder)
     strings = {"dict": [[f"a{n}", {"array": ["<U16000000", [1], ["a"]]}] for n in range(200)]}
     shape = {"is": "ColumnType", "with": {"kind": "f8", "tail": {"tuple": [2**30]}, "sparse": False, "kept": ""}}
@@ -103,7 +109,13 @@ def bombs(folder: Path) -> dict[str, Callable[[], str]]:
             shutil.copy(beside(base, ending), beside(path, ending))
         alter(path, change, row)
         actions[f"store: {name}"] = partial(tried, path)
-    letters, deep = b"x" * 2**24, "a = " + "[" * 100_000
+    return actions
+
+
+def tables(folder: Path) -> dict[str, Callable[[], str]]:
+    """Write tables that are much larger when they are unpacked; return what reads each."""
+    actions: dict[str, Callable[[], str]] = {}
+    letters = b"x" * 2**24
     line = _packed(folder / "line.jsonl.gz", letters, 256)
     actions["JSON: one line of 4 GB"] = lambda: _read(line)
     short, end = b'{"n": 1, "a": 1}\n' * 1000, letters * 4 + b'"}\n'
@@ -124,8 +136,13 @@ def bombs(folder: Path) -> dict[str, Callable[[], str]]:
     zeros = _arrow(folder / "zeros.arrow")
     actions["Arrow: 2 GB of zeros in a batch"] = lambda: _read(zeros)
     actions["Arrow: the same, for ingest"] = lambda: _blocks(zeros)
-    actions["TOML: 100,000 lists in each other"] = lambda: str(parse_schema(deep))
     return actions
+
+
+def schemas() -> dict[str, Callable[[], str]]:
+    """Return what reads a schema that is deep."""
+    deep = "a = " + "[" * 100_000
+    return {"TOML: 100,000 lists in each other": lambda: str(parse_schema(deep))}
 
 
 def confined(action: Callable[[], str]) -> str:
@@ -156,6 +173,11 @@ def results() -> dict[str, str]:
         return {name: confined(action) for name, action in bombs(Path(folder)).items()}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser_of(__doc__).parse_args()
     warnings.simplefilter("ignore")
     json.dump(results(), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,6 @@ is not as it must be, and keeps files in which the scan found something in out/s
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -30,11 +29,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from cases.killing import EVIDENCE, LATER, Crash, crash, rehearse
 from cases.store_stories import MODELS, OPERATIONS, story
 from expunge.store.failpoints import NAMES
 
-OUT = Path("out")
 PATIENCE = 6
 """How many times as many kills are tried as should land in an operation."""
 SLACK = 1.02
@@ -43,7 +42,7 @@ SLACK = 1.02
 
 def kinds_for(operation: str) -> tuple[str, ...]:
     """Return the models that an operation is tried with; for replays, one without noise, where every deletion does."""
-    return ("replaying",) if operation == "replay" else tuple(MODELS)
+    return ("replaying",) if operation == "replay" else tuple(MODELS)[: sized(None, 1)]
 
 
 def crashes(operation: str, instants: int, folder: Path, rng: np.random.Generator) -> Iterator[Crash]:
@@ -51,7 +50,7 @@ def crashes(operation: str, instants: int, folder: Path, rng: np.random.Generato
     number, taken = count(), {}
     for kind in kinds_for(operation):
         told = story(kind, operation)
-        taken[kind], reached = rehearse(folder / f"{kind}-rehearsal", kind, told)
+        taken[kind], reached = rehearse(folder / f"{kind}-rehearsal", kind, told, times=sized(3, 1))
         for name, times in sorted(reached.items()):
             yield crash(folder / str(next(number)) / "model", kind, told, (name, int(rng.integers(1, times + 1))))
         if "request: recorded" in reached:
@@ -111,9 +110,9 @@ def draw(found: list[Crash], file: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instants", type=int, default=50, help="random instants in each operation")
-    parser.add_argument("--only", default="", help="only operations whose name contains this")
+    parser = parser_of(__doc__)
+    parser.add_argument("--instants", type=int, default=sized(50, 1), help="random instants in each operation")
+    parser.add_argument("--only", default=sized("", "compact"), help="only operations whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
@@ -134,8 +133,8 @@ def main() -> int:
                 shutil.copytree(evidence, OUT / "store_crash_evidence" / operation / evidence.parent.name)
             shutil.rmtree(Path(folder) / str(number))
     show(found)
-    OUT.mkdir(exist_ok=True)
-    draw(found, OUT / "store_crash.png" if given.only else Path("docs/images/crashes.png"))
+    OUT.mkdir(parents=True, exist_ok=True)
+    draw(found, OUT / "store_crash.png" if given.only else IMAGES / "crashes.png")
     missed = set(NAMES) - {one.at for one in found}
     bad = sum(bool(one.problems) for one in found)
     replays = sum(one.replays for one in found)

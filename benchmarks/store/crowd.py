@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 import expunge
+from benchmarks.smoke import OUT, parser_of, sized
 from expunge.base.errors import ExpungeError, StoreError
 from expunge.store import scan
 from expunge.store.owner import StoredOwner
 from expunge.store.receipts import digest_names
 from expunge.store.surroundings import beside
 
-OUT = Path("out")
-PEOPLE, FEATURES, TURNS = 20_000, 4, 3
+PEOPLE, FEATURES, TURNS = sized(20_000, 500), 4, 3
 """How many there are, of how many numbers each, and how many are erased before the store is opened anew."""
 
 
@@ -125,9 +125,9 @@ def problems(path: Path, ledgers: list[Path]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--processes", type=int, default=4)
+    parser = parser_of(__doc__)
+    parser.add_argument("--seconds", type=float, default=sized(60.0, 3.0))
+    parser.add_argument("--processes", type=int, default=sized(4, 2))
     parser.add_argument("--unchecked", action="store_true", help="do not look again once nobody else can write")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
@@ -146,7 +146,7 @@ def main() -> int:
     for what, times in counts.items():
         print(f"{times:>7,} {what}")
     print(f"{len(found):,} problems" + "".join(f"\n  {one}" for one in found[:10]))
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     result = {**counts, "problems": found, "unchecked": given.unchecked, "seed": given.seed}
     (OUT / "store_crowd.json").write_text(json.dumps(result, indent=1))
     return 1 if found else 0

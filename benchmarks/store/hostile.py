@@ -8,20 +8,20 @@ Each altered file must open or be refused by name; no receipt that was made up m
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import warnings
 from pathlib import Path
 
+from benchmarks.smoke import parser_of, sized
 from benchmarks.store.bombs import results
 from cases.hostile import flip, forgeries, fuzz, write_models
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--descriptions", type=int, default=3000)
-    parser.add_argument("--flips", type=int, default=4000)
+    parser = parser_of(__doc__)
+    parser.add_argument("--descriptions", type=int, default=sized(3000, 12))
+    parser.add_argument("--flips", type=int, default=sized(4000, 10))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -9,7 +9,6 @@ below 4 GB. About five minutes, and 4 GB of disk while it runs. Writes out/large
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shutil
@@ -24,11 +23,11 @@ from rich.table import Table
 
 import expunge
 import expunge.store
+from benchmarks.smoke import OUT, parser_of, sized
 from expunge.base.types import AnyArray
 
-OUT = Path("out")
-FEATURES, BLOCK = 50, 100_000
-SINGLE, BULK = 1_000, 50_000
+FEATURES, BLOCK = 50, sized(100_000, 500)
+SINGLE, BULK = sized(1_000, 10), sized(50_000, 100)
 LIMIT = 4.0
 
 
@@ -54,6 +53,7 @@ def run(records: int, folder: Path) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     path = folder / "model.expunge"
+    one_by_one = f"{SINGLE:,} deletions"
     found: dict[str, Any] = {"records": records, "raw": records * (FEATURES * 4 + 8)}
 
     def stage(name: str, began: float) -> None:
@@ -64,7 +64,7 @@ def run(records: int, folder: Path) -> dict[str, Any]:
     model = expunge.ingest(expunge.LogisticRegression(classes=[False, True]), blocks(records), path)
     stage("ingest and train", began)
     found["file"] = path.stat().st_size
-    X, y, _ = block(10**6, 100_000)
+    X, y, _ = block(10**6, BLOCK)
     found["accuracy"] = float(model.score(X, y))
     model.close()
     began = time.perf_counter()
@@ -78,11 +78,11 @@ def run(records: int, folder: Path) -> dict[str, Any]:
         start = time.perf_counter()
         replays += not model.unlearn([victim]).kept
         costs.append(time.perf_counter() - start)
-    stage("1,000 deletions", began)
-    found["1,000 deletions"] |= {"median": float(np.median(costs)), "replays": replays}
+    stage(one_by_one, began)
+    found[one_by_one] |= {"median": float(np.median(costs)), "replays": replays}
     began = time.perf_counter()
     model.unlearn(victims[SINGLE:])
-    stage("a bulk of 50,000", began)
+    stage(f"a bulk of {BULK:,}", began)
     began = time.perf_counter()
     rows = [block(int(one) // BLOCK, BLOCK)[0][one % BLOCK] for one in victims[[0, 1, SINGLE, SINGLE + 1]]]
     found["left"] = len(expunge.store.scan(path, rows))
@@ -98,8 +98,8 @@ def run(records: int, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=5_000_000)
+    parser = parser_of(__doc__)
+    parser.add_argument("--records", type=int, default=sized(5_000_000, 2_000))
     parser.add_argument("--folder", type=Path, default=OUT / "large")
     asked = parser.parse_args()
     found = run(asked.records, asked.folder)
@@ -111,14 +111,14 @@ def main() -> None:
             table.add_row(name, f"{said['seconds']:.2f}", f"{said['peak']:.2f} GB")
     console = Console()
     console.print(table)
-    single = found["1,000 deletions"]
+    single = found[f"{SINGLE:,} deletions"]
     console.print(f"file {found['file'] / found['raw']:.3f} × raw data; accuracy {found['accuracy']:.4f}")
     console.print(
         f"a single deletion: median {1e3 * single['median']:.2f} ms; {single['replays']} of {SINGLE} replayed"
     )
     console.print(f"deleted records found by the scan: {found['left']}; a live one: {found['seen']}")
     console.print(f"verify: {found['problems'] or 'clean'}; {found['left records']:,} records left")
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "large.json").write_text(json.dumps(found, indent=1))
     if found["problems"] or found["left"] or found["verify"]["peak"] > LIMIT:
         raise SystemExit("missed: see above")

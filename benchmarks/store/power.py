@@ -31,16 +31,16 @@ from rich.progress import Progress
 
 import expunge
 import expunge.store.file
+from benchmarks.smoke import OUT, parser_of, sized
 from cases.killing import everything
 from cases.store_stories import Operation, people, perform, states, story, write_store
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
 
-OUT = Path("out")
 SECTOR = 512
 CALLS = "write,pwrite64,ftruncate,truncate,fsync,fdatasync,openat,unlink,rename"
-KINDS = ("scattered", "replaying")
-STORIES = ("unlearn", "insert", "replace", "bulk unlearn")
+KINDS = sized(("scattered", "replaying"), ("scattered",))
+STORIES = sized(("unlearn", "insert", "replace", "bulk unlearn"), ("unlearn",))
 
 
 def told(kind: str) -> tuple[Operation, ...]:
@@ -79,6 +79,7 @@ def record(path: Path, kind: str, synced: bool) -> list[tuple[str, str]]:
     log = path.parent.with_suffix(".trace")
     command = ["strace", "-y", "-xx", "-s", "10000000", "-e", f"trace={CALLS}", "-o", str(log)]
     command += [sys.executable, __file__, "--serve", str(path), "--kind", kind, *([] if synced else ["--unsynced"])]
+    command += sized([], ["--smoke"])
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     return re.findall(r"^(\w+)\((.*)\)\s+= \d+", log.read_text(), re.MULTILINE)
 
@@ -237,8 +238,10 @@ def hasten() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=20, help="cut after every so many steps, and after every sync")
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--every", type=int, default=sized(20, 200), help="cut after every so many steps, and after every sync"
+    )
     parser.add_argument("--subsets", type=int, default=2, help="how many random subsets for each cut")
     parser.add_argument("--unsynced", action="store_true", help="do not sync the log when it is emptied")
     parser.add_argument("--seed", type=int, default=1)
@@ -248,6 +251,8 @@ def main() -> int:
     if given.serve is not None:
         serve(given.serve, given.kind, not given.unsynced)
         return 0
+    if shutil.which("strace") is None:
+        raise SystemExit("power.py: strace is missing, which records what a process asks of the disk; install it.")
     hasten()
     rng, cuts, bad, found = np.random.default_rng(given.seed), 0, 0, Counter[str]()
     with tempfile.TemporaryDirectory() as folder, Progress() as progress:
@@ -273,7 +278,7 @@ def main() -> int:
     for problem, times in found.most_common():
         print(f"{times:>6,} × {problem}")
     print(f"{cuts:,} power cuts; something was wrong after {bad:,} of them")
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     result = {"cuts": cuts, "bad": bad, "problems": found, "unsynced": given.unsynced, "seed": given.seed}
     (OUT / "store_power.json").write_text(json.dumps(result, indent=1))
     return 1 if found else 0

@@ -3,12 +3,11 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/store/throughput.py [--records 200000] [--folder out/throughput]
 
 200,000 records of 20 columns, with numbers as ids; syncs are measured before and after, on the same disk. Half a
-minute. Writes out/throughput.json.
+minute. Writes out/store_throughput.json.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import expunge
-from benchmarks.store.erasures import OUT, syncs
+from benchmarks.smoke import OUT, parser_of, sized
+from benchmarks.store.erasures import syncs
 
 COLUMNS, RHO = 20, 0.01
 SYNCS = 5
@@ -64,9 +64,9 @@ def run(records: int, requests: int, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--requests", type=int, default=2_000)
+    parser = parser_of(__doc__)
+    parser.add_argument("--records", type=int, default=sized(200_000, 1_000))
+    parser.add_argument("--requests", type=int, default=sized(2_000, 10))
     parser.add_argument("--folder", type=Path, default=OUT / "throughput")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", expunge.SizeWarning)
@@ -78,8 +78,8 @@ def main() -> None:
         f"the median is {found['median / syncs alone']:.1f} times {SYNCS} syncs alone. "
         f"Were it 0.1 ms: {found['a second, were a sync 0.1 ms']:,.0f} a second."
     )
-    OUT.mkdir(exist_ok=True)
-    (OUT / "throughput.json").write_text(json.dumps(found, indent=1))
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "store_throughput.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ out/streams_accuracy.png (with --quick: streams_accuracy-quick).
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,13 +26,12 @@ from rich.progress import Progress
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 import expunge
+from benchmarks.accuracy.datasets import needed
+from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from benchmarks.streams.data import NAMES, ORDERS, Stream, load_stream, requests
 from benchmarks.streams.report import draw, save_small, table
 from expunge.base.errors import SizeWarning
 from expunge.base.types import Array, Ints
-
-OUT = Path("out")
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
 class Model(Protocol):
@@ -134,7 +131,7 @@ def theirs(stream: Stream) -> Iterator[Callable[[], Model]]:
         rates.append({"learning_rate": "optimal"})
     else:
         losses = [{"loss": "squared_error"}, {"loss": "huber", "epsilon": 0.2}]
-    for loss, rate, alpha in itertools.product(losses, rates, (1e-4, 1e-6)):
+    for loss, rate, alpha in itertools.product(losses, sized(rates, rates[:1]), (1e-4, 1e-6)):
         yield lambda loss=loss, rate=rate, alpha=alpha: Theirs(stream, **loss, **rate, alpha=alpha)  # type: ignore[misc]
 
 
@@ -205,19 +202,22 @@ def run(stream: Stream, progress: Progress) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", default=list(NAMES), help="data sets (default: both)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records")
     parser.add_argument("--docs", action="store_true", help="write the plot to docs/images too")
     options = parser.parse_args()
     if options.docs and (options.quick or options.names != list(NAMES)):
         parser.error("--docs: the picture there shows full runs of both data sets.")
-    OUT.mkdir(exist_ok=True)
+    names = needed(options.names)
+    if options.docs and names != list(NAMES):
+        parser.error("--docs: the picture there needs both data sets.")
+    OUT.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
     file = OUT / f"streams_accuracy{'-quick' if options.quick else ''}.json"
     with Progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", SizeWarning)  # deletions may take a growing stream back below a quarter
-        for name in options.names:
+        for name in names:
             for order in ORDERS:
                 for found in run(load_stream(name, order, every=10 if options.quick else 1), progress):
                     results.append(found)

@@ -16,12 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.accuracy.datasets import Task, data_folder, load
+from benchmarks.smoke import sized
 from expunge.base.types import Array, Ints
 
 Order = Literal["file order", "shuffled"]
 NAMES = ("covtype", "nycflights13")
 ORDERS: tuple[Order, ...] = ("file order", "shuffled")
-COVTYPE_DAY = 5_000
+COVTYPE_DAY = sized(5_000, 40)
 SHARE = 0.05
 
 

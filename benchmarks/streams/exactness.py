@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.problems import Job, Result, arguments, judged, run_all
+from benchmarks.problems import FEWEST_RUNS, Job, Result, arguments, judged, run_all
+from benchmarks.smoke import sized
 from cases.estimator_streams import estimator_streams
 from cases.learners import Case
 from cases.stream_mistakes import controls, not_mistakes
 from cases.streams import cases
 from expunge.engine.checks import Exactness, check_exact
 
-FOR_CONTROLS = 4_000, 8_000
+FOR_CONTROLS = sized((4_000, 8_000), (FEWEST_RUNS, FEWEST_RUNS))
 
 
 def names() -> list[tuple[str, str]]:

@@ -21,7 +21,6 @@ About 6 minutes on two cores. Writes out/streams_replays.json and .png (--docs: 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -35,6 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 from scipy import stats
 
+from benchmarks.smoke import IMAGES, OUT, SMOKE, parser_of, sized
 from cases.drawn_streams import BATCH, Counts, Stream, draw_stream, learner_of, serve
 from expunge import (
     Arrival,
@@ -46,9 +46,8 @@ from expunge import (
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.schedules import Schedule
 
-OUT, IMAGES = Path("out"), Path("docs/images")
 PLACES = 256
-STARTS = (0, 300)
+STARTS = (0, sized(300, 20))
 RHOS = (0.05, 0.2)
 SCHEDULES: dict[str, Schedule] = {
     "arrival": Arrival(BATCH),
@@ -198,14 +197,14 @@ def draw(results: list[dict[str, Any]], files: list[Path]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, default=4, help="independent streams of each kind, at least 2")
-    parser.add_argument("--requests", type=int, default=2000, help="requests of a stream")
+    parser = parser_of(__doc__)
+    parser.add_argument("--streams", type=int, default=sized(4, 2), help="independent streams of each kind, at least 2")
+    parser.add_argument("--requests", type=int, default=sized(2000, 10), help="requests of a stream")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=sized(2, 1))
     parser.add_argument("--docs", action="store_true", help="also write the picture of the documentation")
     options = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     wanted = jobs(options.streams, options.requests, options.seed)
     results = []
     with Progress() as progress, multiprocessing.Pool(options.workers) as pool:
@@ -219,7 +218,7 @@ def main() -> int:
         print(*(row[name] for name in ("kind", "schedule", "rho", "mechanism", "coupling")), found, sep=", ")
     owed = [row for row in results if row["noise_of"] == row["coupling"]]
     print(f"{len(owed)} learners with noise of their own: the largest ratio is {max(r['ratio'] for r in owed):.2f}")
-    return 1 if wrong else 0
+    return 1 if wrong and not SMOKE else 0
 
 
 if __name__ == "__main__":

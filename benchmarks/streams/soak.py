@@ -12,18 +12,15 @@ beside them. Writes out/soak.json and out/soak.png.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.smoke import OUT, parser_of, sized
 from cases.soaking import LEAST, MOST, Life, Soak, soak
-
-OUT = Path("out")
 
 
 def draw(found: list[Soak]) -> Any:
@@ -45,14 +42,14 @@ def draw(found: list[Soak]) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser = parser_of(__doc__)
+    parser.add_argument("--requests", type=int, default=sized(1_000_000, 400))
     parser.add_argument("--bulk", type=int, default=100, help="at most so many records are served as one bulk")
     parser.add_argument("--schedules", nargs="+", default=["scattered", "arrival"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rho", type=float, default=0.1)
     given = parser.parse_args()
-    OUT.mkdir(exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     found = []
     for schedule in given.schedules:
         one, model = soak(

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 
+from benchmarks.smoke import OUT, parser_of, sized
 from expunge import (
     DualAveraging,
     Gradient,
@@ -34,10 +34,10 @@ from expunge import (
 from expunge.engine.accounting import noise_for
 from expunge.solvers.losses import Logistic
 
-OUT = Path("out")
-RECORDS, FEATURES, RHO = 500_000, 54, 0.03
-REQUESTS = {1: 2_000, 10: 300, 100: 60, 1_000: 12}
+RECORDS, FEATURES, RHO = sized(500_000, 600), 54, 0.03
+REQUESTS = sized({1: 2_000, 10: 300, 100: 60, 1_000: 12}, {1: 5, 10: 2})
 """How many requests of each size are timed."""
+BULK, STEPS = sized(1_000, 10), sized(1_024, 16)
 
 
 def table(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
@@ -96,11 +96,11 @@ def streams(schedule: Any, rng: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def bulk_of_deletions(rng: np.random.Generator, repeats: int = 9) -> dict[str, float]:
-    """Time bulks of 1,000 deletions on 500,000 × 55 against learning on records that are laid out."""
+    """Time bulks of deletions on as many records × 55 against learning on records that are laid out."""
     features = rng.random((RECORDS, 55))
     features /= np.linalg.norm(features, axis=1)[:, None]
     labels = np.where(rng.random(RECORDS) < 0.5, 1.0, -1.0)
-    schedule = Scattered(1024)
+    schedule = Scattered(STEPS)
     sigma = noise_for(RHO, schedule, SquareRoot(), bound=1.0)
     learner = Learner(schedule, Gradient(Logistic(), 55), DualAveraging(np.zeros(55), 0.03), SquareRoot(), sigma)
     records = MemoryRecords((features, labels))
@@ -113,14 +113,14 @@ def bulk_of_deletions(rng: np.random.Generator, repeats: int = 9) -> dict[str, f
         learn(learner, records, rng, arranged=True)
         learning.append(time.perf_counter() - began)
         began = time.perf_counter()
-        outcome = unlearn(learner, records, transcript, ids[1000 * number : 1000 * number + 1000], rng=rng)
+        outcome = unlearn(learner, records, transcript, ids[BULK * number : BULK * (number + 1)], rng=rng)
         bulks.append(time.perf_counter() - began)
         replayed += not outcome.kept
     assert verify(learner, records, transcript).ok
     return {
         "laid-out learn, ms": 1e3 * float(np.median(learning)),
-        "bulk of 1,000, ms": 1e3 * float(np.median(bulks)),
-        "bulk of 1,000 / laid-out learn (at most 1.5)": float(np.median(bulks) / np.median(learning)),
+        f"bulk of {BULK:,}, ms": 1e3 * float(np.median(bulks)),
+        f"bulk of {BULK:,} / laid-out learn (at most 1.5)": float(np.median(bulks) / np.median(learning)),
         "of these bulks replayed": replayed / repeats,
     }
 
@@ -145,7 +145,8 @@ def draw(found: list[dict[str, Any]]) -> Any:
 
 
 def main() -> None:
-    OUT.mkdir(exist_ok=True)
+    parser_of(__doc__).parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     bulk = bulk_of_deletions(rng)
     for name, value in bulk.items():

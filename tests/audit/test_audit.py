@@ -11,9 +11,11 @@ import pytest
 import scipy.sparse
 
 import expunge
+from cases.patching import patched_everywhere, patched_method
 from expunge.audit import audit
 from expunge.audit.integrity import coarsely, free_pages, said
 from expunge.base.errors import BadPlan, BadRecords, NotAStore
+from expunge.engine.records.lookup import Lookup
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
 from expunge.store import failpoints, make_signing_key, scan
@@ -264,15 +266,15 @@ def test_short_names_are_looked_for_among_all_ids_and_subjects(tmp_path):
     assert statuses(audit(path, ids=[5])) == ["live"]  # a name, though it looks like a number
 
 
-def test_an_id_that_the_index_does_not_know_is_found_in_the_column(numbered, monkeypatch):
-    monkeypatch.setattr("expunge.audit.people._is_live", lambda *what: False)
-    assert statuses(audit(numbered, ids=[17, 18])) == ["absent", "live"]
+def test_an_id_that_the_index_does_not_know_is_found_in_the_column(numbered):
+    with patched_everywhere("_is_live", lambda *what: False):
+        assert statuses(audit(numbered, ids=[17, 18])) == ["absent", "live"]
 
 
-def test_an_index_that_knows_more_than_the_records_is_a_problem(numbered, monkeypatch):
+def test_an_index_that_knows_more_than_the_records_is_a_problem(numbered):
     wrong = ["records: a record of place 3 is in the index, but not there"]
-    monkeypatch.setattr("expunge.store.records.StoredRecords.audit", lambda records: wrong)
-    found = audit(numbered, ids=[17])
+    with patched_method(Lookup, "audit", lambda records: wrong):
+        found = audit(numbered, ids=[17])
     assert result(found, "people").result == "problem"
     assert found.given == ()
 
@@ -488,15 +490,15 @@ def test_the_limit_stands_beside_p_and_chance_is_explained(path, rehearsed):
     assert "in one audit of 10,000: audit again, once" in result(audit(path), "exactness").finding
 
 
-def test_each_audit_draws_coins_of_its_own(path, monkeypatch):
+def test_each_audit_draws_coins_of_its_own(path):
     seeds = []
 
     def note(plan, *, seed, **more):
         seeds.append(seed)
         raise ValueError
 
-    monkeypatch.setattr("expunge.audit.auditor.rehearse", note)
-    found = [audit(path), audit(path), audit(path, seed=7)]
+    with patched_everywhere("expunge.audit.auditor.rehearse", note):
+        found = [audit(path), audit(path), audit(path, seed=7)]
     assert [one.seed for one in found] == seeds
     assert [one.fresh for one in found] == [True, True, False]
     assert len(set(seeds)) == 3
@@ -504,9 +506,9 @@ def test_each_audit_draws_coins_of_its_own(path, monkeypatch):
     assert all(0 <= seed < 2**53 for seed in seeds)  # which JSON holds exactly
 
 
-def test_a_plan_with_too_little_noise_is_a_problem(path, monkeypatch):
-    monkeypatch.setattr("expunge.audit.integrity.worst_case_rho", lambda *what, **more: 0.9)
-    assert problems(audit(path)) == {"accounting"}
+def test_a_plan_with_too_little_noise_is_a_problem(path):
+    with patched_everywhere("worst_case_rho", lambda *what, **more: 0.9):
+        assert problems(audit(path)) == {"accounting"}
 
 
 def test_what_another_machine_rounds_differently_needs_attention_only(path, monkeypatch):
@@ -590,13 +592,13 @@ def test_auditing_waits_for_nobody_and_finishes_while_others_have_the_model_open
     assert audit(path).facts.records == 66
 
 
-def test_who_comes_while_bytes_are_searched_has_left_none(path, monkeypatch):
+def test_who_comes_while_bytes_are_searched_has_left_none(path):
     def search_late(where, patterns, show):
         with expunge.open(path) as model:
             model.insert(X[3:4], Y[3:4], ids=["person 003"], subjects=["family 001"])
         return search(where, patterns, show)
 
-    monkeypatch.setattr("expunge.audit.people.search", search_late)
-    found = audit(path, ids=["person 003"])
+    with patched_everywhere("expunge.store.scanning.search", search_late):
+        found = audit(path, ids=["person 003"])
     assert statuses(found) == ["live"]
     assert "bytes are in" not in str(result(found, "people").problems)

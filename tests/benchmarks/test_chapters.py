@@ -13,13 +13,16 @@ from benchmarks.paper.page import counted, page_of
 
 TINY = {
     "tradeoff": lambda watch: tradeoff.measure_at(
-        tradeoff.Sizes(96, (0.3, 0.7, 1.0), runs=2, pilots=1, deletions=8.0, least=8, most=20), watch
+        tradeoff.Sizes(96, (0.3, 0.7, 1.0), runs=2, pilots=1, replays=2, least=8, most=20), watch
     ),
     "sgd_2021": lambda watch: sgd_2021.measure_at(
         sgd_2021.Sizes(3, 128, (0.3, 0.6), 0.5, (64, 128), runs=2, pilots=1, deletions=8), watch
     ),
     "complexity": lambda watch: complexity.measure_at(
-        complexity.Sizes(64, (32, 64), 96, (2, 4), (0.2, 0.5), 12, runs=2, deletions=16, trials=20, longest=16), watch
+        complexity.Sizes(
+            64, (32, 64), 96, (2, 4), (0.2, 0.5), 12, runs=2, replays=4, least=8, most=16, trials=20, longest=16
+        ),
+        watch,
     ),
 }
 CHAPTERS = {module.CHAPTER.name: module.CHAPTER for module in (tradeoff, sgd_2021, complexity)}
@@ -72,7 +75,7 @@ def _steady(result):
             for p, rho in zip(points, (0.01, 0.03, 0.1, 1.0), strict=True):
                 p["rho"] = rho
                 p["complexity"] = {"mean": rho / 2, "error": 1e-5 * rho, "runs": 8}
-                p["replays"] = {"mean": rho, "error": 0.0, "runs": 8}
+                p["replays"], p["deletions"] = {"mean": rho, "error": 0.0, "runs": 8}, 10_000
     return result
 
 
@@ -131,7 +134,10 @@ def test_a_cost_that_does_not_fall_like_rho_is_missed(exponent, held, tiny):
     result["points"].append(more)
     for p in [more, *points]:
         p["replayed"] = {"mean": 0.2 * p["rho"] ** exponent, "error": 1e-5, "runs": 8}
+        p["replays"], p["deletions"] = {"mean": p["rho"], "error": 1e-5, "runs": 8}, 10_000
     assert _verdict(complexity.CHAPTER, result, "Prefix sums, sequential", "like ρ").held is held
+    more["deletions"] = 10  # too few to say anything
+    assert _verdict(complexity.CHAPTER, result, "Prefix sums, sequential", "like ρ").held is None
 
 
 def test_a_cost_above_the_papers_bound_and_a_wrong_prediction_are_missed(tiny):

@@ -100,8 +100,8 @@ def cluster_controls() -> list[Control]:
     smaller = [learner(coupling, 0.6, features=1, rounds=2, seeds=2) for coupling in COUPLINGS]
     one, by_row = (Case("one", each, REQUESTS["deletion"], columns=(POINTS[:6, :1],)) for each in smaller)
     return [
-        Control("k-means, adaptive, a fresh fit when a replay fails", one, {}, fresh_fit),
-        Control("k-means, sequential, a fresh fit when a replay fails", by_row, {}, fresh_fit),
-        Control("k-means, the count of a deleted point stays", one, {}, _count_stays),
-        Control("k-means, a budget from half the norms", one, {"allowances": _half}),
+        Control("k-means, adaptive, a fresh fit when a replay fails", one, serve=fresh_fit, runs=3_000),
+        Control("k-means, sequential, a fresh fit when a replay fails", by_row, serve=fresh_fit, runs=3_000),
+        Control("k-means, the count of a deleted point stays", one, serve=_count_stays, runs=300),
+        Control("k-means, a budget from half the norms", one, {"allowances": _half}, runs=300),
     ]

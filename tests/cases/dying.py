@@ -20,6 +20,7 @@ import numpy as np
 import expunge
 from cases.keys import keys_from
 from cases.learners import ALIGNED
+from cases.patching import patched_method
 from expunge import Delete, Insert, Replace
 from expunge.base.errors import NoiseWarning, SizeWarning
 from expunge.base.intake import Request
@@ -279,7 +280,7 @@ def redrawn(seed: int = 0) -> Iterator[None]:
     def with_new_coins(content: bytes) -> Pending:
         return replace(read(content), key=rng.bytes(KEY_BYTES))
 
-    with mock.patch.object(Pending, "from_bytes", with_new_coins):
+    with patched_method(Pending, "from_bytes", with_new_coins):
         yield
 
 

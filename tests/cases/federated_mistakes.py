@@ -7,9 +7,10 @@ are none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -17,9 +18,9 @@ import numpy as np
 
 import expunge.federated.federation as federation
 from cases.federated_stories import ROUNDS, START, Case, World, cases
+from cases.patching import patched_everywhere, patched_method
 from expunge.base.types import Array, Draws
 from expunge.engine.changing import Change, advance, decide_on
-from expunge.engine.couplings import sequential
 from expunge.engine.couplings.common import KEPT, OldPass, Toss, Verdict, changes, keep_or_jump
 from expunge.engine.couplings.sequential import whitened
 from expunge.engine.learner import Learner, Transcript
@@ -28,7 +29,7 @@ from expunge.engine.schedules import joins_each
 from expunge.federated.clients import MemoryContributions
 from expunge.solvers.averaging import FederatedAverage
 
-Patch = tuple[object, str, Any]
+Mistake = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -38,23 +39,20 @@ class Control:
     name: str
     right: Case
     wrong: Case
-    patches: tuple[Patch, ...] = ()
+    mistake: Mistake = nullcontext
+    """What makes the mistake for a while."""
     runs: int = 4_000
     """How many runs a side show it for certain."""
     in_tests: int | None = None
     """With how many runs it is among the quick tests."""
 
-    @contextmanager
-    def mistake(self) -> Iterator[None]:
-        """Make the mistake for a while."""
-        with ExitStack() as stack:
-            for owner, name, wrong in self.patches:
-                stack.enter_context(mock.patch.object(owner, name, wrong))
-            yield
+
+def _patched(name: str, case: Case, mistake: Mistake, **more: Any) -> Control:
+    return Control(name, case, case, mistake, **more)
 
 
-def _patched(name: str, case: Case, *patches: Patch, **more: Any) -> Control:
-    return Control(name, case, case, patches, **more)
+def _everywhere(name: str, wrong: Callable[..., Any]) -> Mistake:
+    return partial(patched_everywhere, name, wrong)
 
 
 def _told(name: str, case: Case, story: Callable[[World], None], **more: Any) -> Control:
@@ -238,8 +236,9 @@ def _asked_again(world: World) -> None:
     world.go()
     world.federation.invite("cy")
     world.ask(world.federation.tasks_of_candidates())
-    with mock.patch.object(world.federation, "_refuse_while_joining"):
+    with mock.patch.object(world.federation, "_refuse_while_joining") as refuse:
         world.forget("bob")
+    assert refuse.called
     if world.federation.finished:
         world.federation.admit("cy")
     else:
@@ -322,6 +321,7 @@ def _waits(world: World) -> None:
 def controls() -> list[Control]:
     """Return all mistakes."""
     named = {case.name: case for case in cases()}
+    old_answers = partial(patched_method, MemoryContributions, "cut", _keep_all)
     leave, join, half = named["leave"], named["join"], named["leave, half of the rounds"]
     roll_call = Case("roll call", _gone_before, ("ann",))
     late = Case("late answers", _leave_while_they_compute, ("ann", "cy"))
@@ -329,18 +329,18 @@ def controls() -> list[Control]:
     order = Case("in order", _in_order, ("ann", "dan"), ("ann", "bob", "cy"), answer=_once, rho=0.97)
     each = Case("one by one", _one_by_one, ("ann",), ("ann", "bob", "cy", "dan"), answer=_once, rho=0.97)
     return [
-        _patched("fresh noise after a rejected coin", leave, (sequential, "keep_or_jump", _fresh_noise)),
-        _patched("no coin", leave, (sequential, "keep_or_jump", _no_coin)),
-        _patched("one coin for all rounds, one jumps", leave, (sequential, "row_by_row", _one_coin), runs=10_000),
+        _patched("fresh noise after a rejected coin", leave, _everywhere("keep_or_jump", _fresh_noise)),
+        _patched("no coin", leave, _everywhere("keep_or_jump", _no_coin)),
+        _patched("one coin for all rounds, one jumps", leave, _everywhere("row_by_row", _one_coin), runs=10_000),
         _told("who is missing in a replay is taken out then", roll_call, _gone_then),
         _told("a fresh fit instead of a replay", leave, _fresh_fit),
-        _patched("new coins until it keeps", leave, (federation, "decide_on", _until_it_keeps), in_tests=500),
-        _patched("answers along the old path", leave, (MemoryContributions, "cut", _keep_all), in_tests=250),
+        _patched("new coins until it keeps", leave, _everywhere("decide_on", _until_it_keeps), in_tests=500),
+        _patched("answers along the old path", leave, old_answers, in_tests=250),
         _told("late answers", late, _late_answers),
         _told("absent ones take part after a cut", half, _filled_up),
         _told("a newcomer begins after the cut", join, _from_the_next_round),
         _told("a newcomer is asked about the newest model", join, _from_the_newest),
-        _patched("failed rounds are made again", leave, (federation, "advance", _until_it_counts)),
+        _patched("failed rounds are made again", leave, _everywhere("advance", _until_it_counts)),
         _told("a newcomer does not answer again after a cut", first, _asked_again, in_tests=600),
         _told("who joins is served when ready", order, _when_ready),
         _told("bulks cut by what the last request did", each, _bundled),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cases.learners import ALIGNED, ANYTIME, ROOT, TREE, Case, learner
-from cases.mistakes import Control, _always_keep
+from cases.mistakes import Control, always_keep
 from cases.streams import START, enter
 from expunge import Arrival, Delete, Insert, Learner, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.base.grid import dithered
@@ -20,19 +20,6 @@ from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.schedules import Edit, Entering, Schedule, draw_slots, into_steps
 
 Served = tuple[MemoryRecords, Transcript]
-
-
-@dataclass(frozen=True)
-class StreamControl(Control):
-    """A mistake, and its twin without it."""
-
-    mistaken: Learner | None = None
-    """The learner with the mistake, where that is part of the learner."""
-
-    @property
-    def wrong(self) -> Case:
-        """The problem, with the mistake."""
-        return self.case if self.mistaken is None else replace(self.case, learner=self.mistaken)
 
 
 # --- orders ---------------------------------------------------------------------------------------------------
@@ -208,45 +195,45 @@ def _again(mechanism: Mechanism) -> Case:
     return _stream("grows again", learner(Arrival(1), mechanism, sigma=1.5), requests, ALIGNED)
 
 
-def controls() -> list[StreamControl]:
+def controls() -> list[Control]:
     """Return all mistakes."""
     entering: tuple[Request, ...] = (Delete([1]), enter(5), enter(6))
     shuffled = _stream("insertions", learner(Shuffled(2), ROOT), entering)
     found = [
-        StreamControl(
-            "a newcomer takes one of the n leaves that there are", shuffled, {},
+        Control(
+            "a newcomer takes one of the n leaves that there are", shuffled,
             mistaken=replace(shuffled.learner, schedule=_AmongThoseThere(2)),
         )
     ]  # fmt: skip
     for name, mechanism in (("tree", TREE), ("root", ROOT), ("anytime tree", ANYTIME)):
         growing = _stream("growing", learner(Arrival(1), mechanism), (enter(5), Delete([3]), enter(6, 7, 8)))
-        found.append(StreamControl(f"new rows that do not continue earlier noise, {name}", growing, {"Tail": _NoCarry}))
+        found.append(Control(f"new rows that do not continue earlier noise, {name}", growing, {"Tail": _NoCarry}))
     open_step: tuple[Request, ...] = tuple(Insert((LONG[j : j + 1],), ids=[5 + j]) for j in range(2))
     three = _stream("open step", learner(Arrival(3), TREE, sigma=1.0), open_step, LONG[:4])
-    found.append(StreamControl("the model moves when a step is full", three, {}, _when_full))
+    found.append(Control("the model moves when a step is full", three, serve=_when_full))
     by_two: dict[str, Schedule] = {"scattered": Scattered(2), "arrival": Arrival(2), "shuffled": Shuffled(2)}
     for name in ("arrival", "shuffled"):
         leaving = _stream("leaving", learner(by_two[name], ROOT, sigma=1.0), (Delete([1]), Delete([3])), LONG)
-        found.append(StreamControl(f"the last row keeps its answer, {name}", leaving, {}, _last_row_stays))
+        found.append(Control(f"the last row keeps its answer, {name}", leaving, serve=_last_row_stays))
     for name, mechanism in (("tree", TREE), ("root", ROOT)):
         again = f"noise of dropped rows comes again, {name}"
-        found.append(StreamControl(again, _again(mechanism), {"Tail": _Reusing}, _Hoarding()))
+        found.append(Control(again, _again(mechanism), {"Tail": _Reusing}, _Hoarding()))
     two = (Insert((LONG[:2],), ids=[5, 6]),)
     in_scattered = _stream("scattered", learner(Scattered(2), ROOT, sigma=1.0), two, LONG)
-    found.append(StreamControl("an insertion without coins", in_scattered, {"keep_or_jump": _always_keep}))
+    found.append(Control("an insertion without coins", in_scattered, {"keep_or_jump": always_keep}))
     trio = _stream("trio", learner(Scattered(1), ROOT, sigma=0.7), ONE_BY_ONE, TRIO)
-    found.append(StreamControl("bulks cut by what the last request did", trio, {}, _Bundling()))
+    found.append(Control("bulks cut by what the last request did", trio, serve=_Bundling()))
     opposite = Insert((-ALIGNED[:1],), ids=[6])
     for name in ("scattered", "arrival"):
         several = _stream("several", learner(by_two[name], ROOT, sigma=1.3), (opposite, Delete([0])), ALIGNED)
-        found.append(StreamControl(f"a fit anew because a request replayed, {name}", several, {}, _fit_anew))
+        found.append(Control(f"a fit anew because a request replayed, {name}", several, serve=_fit_anew))
     return found
 
 
-def not_mistakes() -> list[StreamControl]:
+def not_mistakes() -> list[Control]:
     """Return what looks like a mistake and is none.
 
     ξ of a dropped row is independent of all that is left, and no later coin looks at it: reused, it is as good as a
     new one. The engine draws new ones, for nothing of a dropped row shall be kept.
     """
-    return [StreamControl("ξ of dropped rows comes again", _again(ROOT), {"Tail": _ReusingSources}, _Hoarding(True))]
+    return [Control("ξ of dropped rows comes again", _again(ROOT), {"Tail": _ReusingSources}, _Hoarding(True))]

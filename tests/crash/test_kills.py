@@ -13,6 +13,7 @@ import pytest
 
 import expunge
 from cases.killing import LATER, crash, landing, problems, rehearse, run
+from cases.patching import patched_method
 from cases.store_stories import FIRST, MODELS, OPERATIONS, people, states, story, write_store
 from expunge.store.failpoints import FEDERATION, NAMES
 from expunge.store.owner import StoredOwner
@@ -106,15 +107,20 @@ def killed(tmp_path, deadly, kind="replaying"):
     return path, kind, told, done, landing(path, told[done], states(kind, told)[done])
 
 
-def test_a_log_that_is_not_emptied_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(Session, "empty_log", lambda session: None)
-    found = problems(*killed(tmp_path, ("request: committed", 2)))
+@pytest.mark.parametrize("point", ["request: committed", "request: recorded", "request: recording"])
+def test_without_a_mistake_nothing_is_found(point, tmp_path):
+    assert problems(*killed(tmp_path, (point, 2))) == []
+
+
+def test_a_log_that_is_not_emptied_is_found_out(tmp_path):
+    with patched_method(Session, "empty_log", lambda session: None):
+        found = problems(*killed(tmp_path, ("request: committed", 2)))
     assert any(problem.startswith("model: the features of") for problem in found), found
 
 
-def test_a_request_that_is_recorded_and_forgotten_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(StoredOwner, "_waiting", lambda owner: None)
-    found = problems(*killed(tmp_path, ("request: recorded", 2)))
+def test_a_request_that_is_recorded_and_forgotten_is_found_out(tmp_path):
+    with patched_method(StoredOwner, "_waiting", lambda owner: None):
+        found = problems(*killed(tmp_path, ("request: recorded", 2)))
     assert found[0] == "unlearn: midway when it was killed, and not done afterwards"
 
 

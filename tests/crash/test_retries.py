@@ -56,7 +56,16 @@ def test_after_deaths_the_state_has_the_law_of_a_fresh_fit(case):
     assert report.passed, report
 
 
-@pytest.mark.parametrize(("name", "runs"), list(zip(CONTROLS, (400, 100, 1_100), strict=True)))
+RUNS = list(zip(CONTROLS, (400, 100, 1_100), strict=True))
+
+
+@pytest.mark.parametrize(("name", "runs"), RUNS)
 def test_the_mistake_is_caught(name, runs):
     report = check_control(name, runs)
     assert report.p_value < 1e-6, report
+
+
+@pytest.mark.parametrize(("name", "runs"), RUNS)
+def test_without_the_mistake_the_same_deaths_do_no_harm(name, runs):
+    report = CONTROLS[name].check(runs)
+    assert report.passed, report

@@ -13,6 +13,7 @@ from cases.toys import long_but
 TESTED = ("leave, half of the rounds", "join in mid-replay", "join while rounds are made",
           "moody clients, two leave in turn")  # fmt: skip
 STORIES = [case for case in cases() if case.name in TESTED]
+QUICK = ("new coins until it keeps", "answers along the old path")
 MISTAKES = [control for control in controls() if control.in_tests]
 
 
@@ -22,8 +23,14 @@ def test_the_state_after_clients_came_and_left_has_the_law_of_fresh_training(cas
     assert report.passed, report
 
 
-@pytest.mark.parametrize("control", long_but(["new coins until it keeps", "answers along the old path"], MISTAKES))
+@pytest.mark.parametrize("control", long_but(QUICK, MISTAKES))
 def test_the_mistake_is_caught(control):
     with control.mistake():
         report = control.wrong.check(runs=control.in_tests, seed=8)
     assert report.p_value < 1e-6, report
+
+
+@pytest.mark.parametrize("control", long_but(QUICK, MISTAKES))
+def test_without_the_mistake_the_same_story_passes(control):
+    report = control.right.check(runs=control.in_tests, seed=8)
+    assert report.passed, report

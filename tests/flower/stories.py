@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from cases import federated_stories as toy
+from cases.patching import patched_everywhere, patched_method
 from expunge.base.errors import Unfinished
 from expunge.engine.checks import Exactness, check_same_law
 from expunge.engine.outcome import Outcome
@@ -168,7 +168,7 @@ def leaving_out_who_is_absent() -> Iterator[None]:
                 tasks = self.federation.tasks()
                 self.federation.receive([(task, np.full(2, np.nan)) for task in tasks])
 
-    with patch.object(ForgettingFedAvg, "start", hasty):
+    with patched_method(ForgettingFedAvg, "start", hasty):
         yield
 
 
@@ -182,7 +182,7 @@ def taking_any_reply() -> Iterator[None]:
             if reply.metadata.src_node_id in asked:
                 yield reply, asked[reply.metadata.src_node_id]
 
-    with patch("expunge.federated.asking.answers_to", by_node):
+    with patched_everywhere("answers_to", by_node):
         yield
 
 

@@ -10,7 +10,7 @@ from flower.stories import cases, controls
 LEVEL = 0.001
 
 
-@pytest.mark.parametrize("name", ["leave", "join", "a late reply after a cut"])
+@pytest.mark.parametrize("name", ["leave", "join", "away when rounds are repeated", "a late reply after a cut"])
 def test_stories_have_the_law_of_fresh_training(name: str):
     [case] = [case for case in cases() if case.name == name]
     report = case.check(400, seed=1)

@@ -704,7 +704,7 @@ def test_what_join_refuses(store: Path):
     for names, error, words in (
         ("ann", DuplicateId, "is a member already"),
         ("dee", UnknownId, "'dee' is not connected"),
-        (["ann", "ann"], DuplicateId, "twice"),
+        (["ann", "ann"], DuplicateId, "duplicate name"),
     ):
         with pytest.raises(error, match=words):
             strategy.join(party.grid, names)
@@ -770,7 +770,7 @@ def test_one_who_is_joining_holds_up_others_who_come_or_leave_but_no_rounds():
         lambda: strategy.forget("ann"),
         lambda: strategy.forget(["ann", "dee"]),
     ):
-        with pytest.raises(Unfinished, match="joining, and requests are served one after the other"):
+        with pytest.raises(Unfinished, match="joining, and requests are served one by one"):
             action()
     assert len(party.asked) == before
     assert (strategy.federation.members, strategy.federation.candidates) == (["ann", "bob"], ["cy", "dee"])

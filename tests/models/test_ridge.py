@@ -127,7 +127,7 @@ def test_after_two_thousand_deletions_the_sums_are_those_of_a_fresh_fit_bit_for_
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 12))
 @example(seed=1500, requests=4)  # a column that holds next to nothing
-@pytest.mark.filterwarnings("ignore:X. column .* holds at most")
+@pytest.mark.filterwarnings("ignore:X. column .* has at most")
 def test_any_history_leaves_the_state_of_a_fresh_fit(seed, requests):
     rng = np.random.default_rng(seed)
     features = int(rng.integers(1, 5))

@@ -9,10 +9,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from paper.rates import ABSOLUTE, turned
 from scipy import sparse
 from sklearn.random_projection import SparseRandomProjection
 
+from benchmarks.paper.problems_with_optima import ABSOLUTE, turned
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.solvers.projection import COLUMNS, MOST_FEATURES, Projection, stretch
 
@@ -350,9 +350,9 @@ def test_what_is_no_projection_is_refused(given, words):
         (sparse.csr_array((2, 11)), "X: 11 columns; this projection is for 10"),
         (np.ones(10), "X: expected a table"),
         (np.full((2, 10), "a"), "X: expected numbers"),
-        (np.vstack([np.ones(10), np.full(10, np.nan)]), "X: row 1 holds NaN or infinity"),
-        (np.vstack([np.ones(10), np.full(10, np.inf)]), "X: row 1 holds NaN or infinity"),
-        (sparse.csr_array(np.diag([1.0] * 4 + [np.nan] + [1.0] * 5)), "X: row 4 holds NaN or infinity"),
+        (np.vstack([np.ones(10), np.full(10, np.nan)]), "X: row 1 has NaN or infinity"),
+        (np.vstack([np.ones(10), np.full(10, np.inf)]), "X: row 1 has NaN or infinity"),
+        (sparse.csr_array(np.diag([1.0] * 4 + [np.nan] + [1.0] * 5)), "X: row 4 has NaN or infinity"),
     ],
 )
 def test_rows_that_cannot_be_projected_are_refused(rows, words):

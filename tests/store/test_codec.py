@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import expunge
+from cases.patching import patched_everywhere
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.solvers import losses
 from expunge.solvers.extents import Extent
@@ -209,18 +210,17 @@ def test_texts_that_would_take_long_or_swell_are_refused_at_once(text):
     assert time.process_time() - began < 1.0
 
 
-def test_what_could_not_be_read_again_is_not_written(monkeypatch):
+def test_what_could_not_be_read_again_is_not_written():
     with pytest.raises(BadPlan, match="more than 4,096 keys that are no texts"):
         KNOWN.write(dict.fromkeys(range(5000), 1.0))
     with pytest.raises(BadPlan, match="17 keys of the same hash"):
         KNOWN.write({number * (2**61 - 1): 1.0 for number in range(17)})
-    monkeypatch.setattr("expunge.store.codec.LISTS", 3)
-    monkeypatch.setattr("expunge.store.codec.VALUES", 5)
-    with pytest.raises(BadPlan, match=r"description has more than 3 lists; train it with fewer"):
-        KNOWN.write([[], [], []])
-    with pytest.raises(BadPlan, match=r"description has more than 5 values; train it with fewer"):
-        KNOWN.write([1, 2, 3, 4, 5, 6])
-    assert KNOWN.read(KNOWN.write([1, 2, 3, 4, 5])) == [1, 2, 3, 4, 5]
+    with patched_everywhere("expunge.store.codec.LISTS", 3), patched_everywhere("expunge.store.codec.VALUES", 5):
+        with pytest.raises(BadPlan, match=r"description has more than 3 lists; train it with fewer"):
+            KNOWN.write([[], [], []])
+        with pytest.raises(BadPlan, match=r"description has more than 5 values; train it with fewer"):
+            KNOWN.write([1, 2, 3, 4, 5, 6])
+        assert KNOWN.read(KNOWN.write([1, 2, 3, 4, 5])) == [1, 2, 3, 4, 5]
 
 
 def test_large_dicts_of_texts_and_wide_lists_come_back():

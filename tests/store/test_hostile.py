@@ -12,6 +12,7 @@ import pytest
 
 import expunge
 from cases import hostile
+from cases.patching import patched_everywhere
 from cases.stored_federations import new
 from expunge import federated
 from expunge.base.errors import CorruptStore, ExpungeError
@@ -102,12 +103,12 @@ def test_the_field_that_is_wrong_is_named(bases, where, value, words):
             expunge.open(path, read_only=read_only)
 
 
-def test_a_description_cannot_be_longer_than_can_be_read(monkeypatch):
-    monkeypatch.setattr("expunge.store.codec.LONGEST", 100)
-    with pytest.raises(expunge.BadPlan, match="description has 1,002 letters, but a store takes at most 100"):
-        Registry([]).write("x" * 1000)
-    with pytest.raises(CorruptStore, match="more than 100 letters"):
-        Registry([]).read("[" + "1," * 100 + "1]")
+def test_a_description_cannot_be_longer_than_can_be_read():
+    with patched_everywhere("expunge.store.codec.LONGEST", 100):
+        with pytest.raises(expunge.BadPlan, match="description has 1,002 letters, but a store takes at most 100"):
+            Registry([]).write("x" * 1000)
+        with pytest.raises(CorruptStore, match="more than 100 letters"):
+            Registry([]).read("[" + "1," * 100 + "1]")
 
 
 def test_hints_of_all_kinds():

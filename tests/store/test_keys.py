@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from cases.patching import patched_everywhere
 from expunge.base.errors import BadPlan, StoreError
 from expunge.store import keys as module
 from expunge.store.chain import check_receipts
@@ -159,7 +160,7 @@ def test_what_is_no_file_is_neither_key_nor_receipts_and_nothing_hangs(kind, tmp
             read(path)
 
 
-def test_a_file_that_is_far_too_large_is_no_key_nor_receipts(tmp_path, monkeypatch):
+def test_a_file_that_is_far_too_large_is_no_key_nor_receipts(tmp_path):
     path = tmp_path / "large"
     path.touch(0o600)
     os.truncate(path, 2**40)  # without any blocks on the disk
@@ -167,8 +168,8 @@ def test_a_file_that_is_far_too_large_is_no_key_nor_receipts(tmp_path, monkeypat
         Signer(path)
     with pytest.raises(BadPlan, match="large: not a public key in PEM"):
         load_public_key(path)
-    monkeypatch.setattr("expunge.store.keys.LARGEST", 2**20)
-    with pytest.raises(StoreError, match="large: has more than 1 MB; give what was exported"):
+    more = pytest.raises(StoreError, match="large: has more than 1 MB; give what was exported")
+    with patched_everywhere("expunge.store.keys.LARGEST", 2**20), more:
         check_receipts(path)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import expunge
 import expunge.federated as federated
+from cases.patching import patched_everywhere
 from cases.stored_federations import make_rounds, new
 from expunge import LogisticRegression
 from expunge.base.errors import StoreError
@@ -71,18 +72,15 @@ def test_without_noise_there_is_nothing_to_do(tmp_path):
         assert model.unlearn([3]).removed == 1
 
 
-def test_a_request_that_an_earlier_version_has_recorded_is_left_to_it(old, monkeypatch):
+def test_a_request_that_an_earlier_version_has_recorded_is_left_to_it(old):
     path = old.with_name("pending.expunge")
     LogisticRegression(rho=0.3).fit(X, Y).save(path)
 
     def stop(*given, **more):
         raise RuntimeError("the power went off")
 
-    with expunge.open(path) as model:
-        monkeypatch.setattr("expunge.store.owner.decide_on", stop)
-        with pytest.raises(RuntimeError):
-            model.unlearn([3])
-        monkeypatch.undo()
+    with expunge.open(path) as model, patched_everywhere("decide_on", stop), pytest.raises(RuntimeError):
+        model.unlearn([3])
     leave_the_grid(path)
     with pytest.raises(StoreError, match="Open the file once with that version"):
         expunge.open(path)

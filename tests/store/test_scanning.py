@@ -1,12 +1,14 @@
 """The scan finds what is there, in every form and across the ends of pages, and nothing else."""
 
 import uuid
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import expunge
 import expunge.store
+from cases.patching import patched_method
 from expunge.base.errors import BadRecords, NotAStore
 from expunge.store import scan, scanning
 from expunge.store.file import StoreFile
@@ -165,35 +167,42 @@ def stale(tmp_path, name):
     return len(found)
 
 
-def test_sqlite_alone_leaves_stale_copies_in_its_trees_and_a_store_does_not(tmp_path, monkeypatch):
+def test_sqlite_alone_leaves_stale_copies_in_its_trees_and_a_store_does_not(tmp_path):
     assert stale(tmp_path, "store") == 0
 
     def plain(self, table, number, content):
         self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (number, content))
 
-    monkeypatch.setattr(StoreFile, "put", plain)
-    assert stale(tmp_path, "control") > 0
+    with patched_method(StoreFile, "put", plain):
+        assert stale(tmp_path, "control") > 0
+
+
+def no_log_is_emptied():
+    return patched_method(StoreFile, "truncate_log", lambda self: None)
+
+
+def nothing_freed_is_blanked():
+    greet = StoreFile._greet
+
+    def careless(self):
+        greet(self)
+        self._connection.execute("PRAGMA secure_delete=OFF")
+
+    return patched_method(StoreFile, "_greet", careless)
 
 
 @pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
-@pytest.mark.parametrize("way", ["SQLite does not blank what it frees", "the log is not emptied"])
-def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path, monkeypatch):
-    if way == "the log is not emptied":
-        monkeypatch.setattr(StoreFile, "truncate_log", lambda self: None)
-    else:
-        greet = StoreFile._greet
-
-        def careless(self):
-            greet(self)
-            self._connection.execute("PRAGMA secure_delete=OFF")
-
-        monkeypatch.setattr(StoreFile, "_greet", careless)
+@pytest.mark.parametrize("way", [nothing_freed_is_blanked, no_log_is_emptied])
+def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path):
     X = rng.normal(size=(300, 9)) / 9
-    expunge.LogisticRegression(rho=0.5, steps=8).fit(X, X[:, 0] > 0).save(tmp_path / "model")
-    with expunge.open(tmp_path / "model") as model:
-        for first in range(0, 200, 40):
-            model.unlearn(np.arange(first, first + 40))
-        assert scan(tmp_path / "model", X[:200])
+    for precaution, leaves_some in ((nullcontext(), False), (way(), True)):
+        path = tmp_path / str(leaves_some)
+        with precaution:
+            expunge.LogisticRegression(rho=0.5, steps=8).fit(X, X[:, 0] > 0).save(path)
+            with expunge.open(path) as model:
+                for first in range(0, 200, 40):
+                    model.unlearn(np.arange(first, first + 40))
+                assert bool(scan(path, X[:200])) == leaves_some
 
 
 @pytest.mark.parametrize("size", [3, 8, 2**20 + 5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -117,15 +118,12 @@ def insert(
     with reporting(json) as report:
         from expunge.base.intake import Insert
 
-        key = signing(sign_with, unsigned)
-        with opened(model, wait=wait, sign_with=key) as found:
-            columns, block = _encoded(report, found, model, data, on_error, encoding)
+        def ask(found: Any, columns: Any, block: Any) -> tuple[Insert, list[int]]:
             back = _erased_before(report, found, block, len(data) > 1)
-            prepared = found.prepare_request(Insert(columns, block.ids, block.subjects))
-            whole = _served(report, found, model, prepared, outcome, key)
-            _note_erased(report, back, len(data) > 1)
-            if not whole:
-                _stop(report)
+            return Insert(columns, block.ids, block.subjects), back
+
+        key = signing(sign_with, unsigned)
+        _serve_tables(report, model, data, ask, on_error, encoding, outcome, key, wait)
 
 
 def replace(
@@ -149,9 +147,7 @@ def replace(
     with reporting(json) as report:
         from expunge.base.intake import Replace
 
-        key = signing(sign_with, unsigned)
-        with opened(model, wait=wait, sign_with=key) as found:
-            columns, block = _encoded(report, found, model, data, on_error, encoding)
+        def ask(found: Any, columns: Any, block: Any) -> tuple[Replace, list[int]]:
             if block.ids is None:
                 raise BadRecords(
                     "ids: the schema has no id column, so the records to replace cannot be found. Delete the old "
@@ -160,10 +156,10 @@ def replace(
             if not ignore_missing:
                 _check_there(found, block, len(data) > 1)
             _check_owners(found, block)
-            missing: Any = "ignore" if ignore_missing else "error"
-            prepared = found.prepare_request(Replace(columns, block.ids, missing=missing))
-            if not _served(report, found, model, prepared, outcome, key):
-                _stop(report)
+            return Replace(columns, block.ids, missing="ignore" if ignore_missing else "error"), []
+
+        key = signing(sign_with, unsigned)
+        _serve_tables(report, model, data, ask, on_error, encoding, outcome, key, wait)
 
 
 def replan(
@@ -188,6 +184,23 @@ def replan(
 
 
 # --- parts --------------------------------------------------------------------------------------------
+
+
+def _serve_tables(
+    report: Report, path: Path, data: list[Path], ask: Callable[[Any, Any, Any], tuple[Any, list[int]]],
+    on_error: Any, encoding: str | None, show_outcome: bool, sign_with: Any, wait: float,
+) -> None:  # fmt: skip
+    """Read tables for a model, and serve the request that ``ask`` makes of their columns, if it raises nothing.
+
+    With the request it gives the places of records that are of somebody who was erased.
+    """
+    with opened(path, wait=wait, sign_with=sign_with) as model:
+        columns, block = _encoded(report, model, path, data, on_error, encoding)
+        request, erased = ask(model, columns, block)
+        whole = _served(report, model, path, model.prepare_request(request), show_outcome, sign_with)
+        _note_erased(report, erased, len(data) > 1)
+        if not whole:
+            _stop(report)
 
 
 def _check_there(model: Any, block: Any, several: bool) -> None:
