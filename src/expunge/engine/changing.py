@@ -23,9 +23,11 @@ from expunge.engine.couplings.adaptive import adaptive
 from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.expected import expectation
 from expunge.engine.couplings.joint import joint
+from expunge.engine.couplings.likelihood import chance_to_replay, likelihood
 from expunge.engine.couplings.noiseless import noiseless
 from expunge.engine.couplings.sequential import sequential
 from expunge.engine.couplings.tail import with_tail
+from expunge.engine.drawing import draw_steps
 from expunge.engine.forward import Staged, forward
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import check_reach
@@ -48,7 +50,7 @@ class Change:
     staged: Staged | None
     """New rows from some step on."""
     moved: bool
-    """Whether the path is another now: rows are new, or there are more of them, or fewer."""
+    """Whether the model is another now: rows are new, there are more of them, or fewer, or a finish has changed."""
     outcome: Outcome
 
     begun: bool = False
@@ -75,14 +77,12 @@ class Change:
         """Write everything; whatever was written before an interruption is written again."""
         transcript = self.transcript
         self._write_kept_sums()
-        for table in (transcript.sums, transcript.answers, transcript.iterates) if self.moved else ():
+        for table in transcript.tables.values() if self.moved else ():
             if table.shape[0] != self.steps:
                 table.resize(self.steps)
         if self.staged is not None:
-            transcript.sums.write(self.staged.first, self.staged.sums)
-            if transcript.answers is not transcript.sums:
-                transcript.answers.write(self.staged.first, self.staged.answers)
-            transcript.iterates.write(self.staged.first, self.staged.iterates)
+            for name, table in transcript.tables.items():
+                table.write(self.staged.first, getattr(self.staged, name))
         if self.records.staged is self.edit:
             self.records.commit()
         self.finished = True
@@ -128,7 +128,7 @@ def change(
 
 def propose(learner: Learner, records: Records, request: Request, randomness: Randomness) -> Edit:
     """Check a request and turn it into an edit: nothing has been decided, and it can still be refused."""
-    if learner.sigma > 0.0:
+    if learner.sigma > 0.0 or learner.laws is not None:
         _import_libraries()
     edit = records.edit(learner.schedule, request, randomness)
     if edit.entering:
@@ -225,6 +225,8 @@ def _old_pass(
 
 
 def _reconcile(learner: Learner, old: OldPass) -> Verdict:
+    if learner.laws is not None:
+        return likelihood(old, learner.laws)
     return noiseless(old) if learner.sigma == 0.0 else RECONCILIATIONS[learner.coupling](old)
 
 
@@ -253,7 +255,8 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
     edit = propose(learner, records, request, randomness)
     try:
         records.stage(edit)
-        return expectation(_old_pass(learner, records, transcript, edit, randomness)[0], learner.coupling)
+        old = _old_pass(learner, records, transcript, edit, randomness)[0]
+        return expectation(old, learner.coupling) if learner.laws is None else chance_to_replay(old, learner.laws)
     finally:
         records.rollback()
 
@@ -271,20 +274,37 @@ def _decide(
         after = old.steps if verdict.first is None else verdict.first + 1
     staged = None
     if verdict.first is not None and verdict.first < after:
-        assert verdict.noise is not None
-        path = old.path_to(verdict.first)
-        if running is None:
-            running = old.since(-1, verdict.first, verdict.sums)[1] if learner.mechanism.prefix else np.zeros(0)
-        staged = forward(learner, old.edited, path, after, running, verdict.noise, watch, verdict.known)
-        check_reach(learner, staged)
+        staged = _replayed(learner, old, verdict, after, running, watch)
     chances, joined = verdict.probabilities, learner.coupling == "joint" and learner.mechanism.prefix
     chance = min(1.0, sum(chances)) if joined else 1.0 - math.prod([1.0 - one for one in chances])
     outcome = Outcome(
         edit.removed, edit.added, replayed_from, old.edited.evaluations, old.edited.above,
         time.perf_counter() - began, chance,
     )  # fmt: skip
-    moved = staged is not None or after != old.steps
+    moved = staged is not None or after != old.steps or (learner.laws is not None and bool(verdict.sums))
     return Change(records, transcript, edit, after, verdict.sums, staged, moved, outcome)
+
+
+def _replayed(
+    learner: Learner, old: OldPass, verdict: Verdict, after: int, running: Array | None,
+    watch: Callable[[int], None] | None,
+) -> Staged:  # fmt: skip
+    """Make the rows from the first that a verdict changes."""
+    assert verdict.first is not None
+    path = old.path_to(verdict.first)
+    if learner.laws is not None:
+        earlier = old.sums[: verdict.first].copy()
+        for step, row in verdict.sums.items():
+            earlier[step] = row
+        return draw_steps(
+            learner.laws, old.edited, path, after, earlier, old.randomness, watch, verdict.known, verdict.drawn
+        )
+    assert verdict.noise is not None
+    if running is None:
+        running = old.since(-1, verdict.first, verdict.sums)[1] if learner.mechanism.prefix else np.zeros(0)
+    staged = forward(learner, old.edited, path, after, running, verdict.noise, watch, verdict.known)
+    check_reach(learner, staged)
+    return staged
 
 
 def unlearn(

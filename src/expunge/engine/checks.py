@@ -23,6 +23,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.schedules import joins
+from expunge.engine.verifying import whitened_draws
 
 Serve = Callable[[Learner, MemoryRecords, Transcript, Request, np.random.Generator], tuple[MemoryRecords, Transcript]]
 MOST_EVENTS = 48
@@ -196,6 +197,11 @@ def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids
     """Return everything that is kept, as one row of numbers."""
     places, slots = _positions(records, ids)
     sums, answers = transcript.sums[:], transcript.answers[:]
+    if learner.laws is not None:
+        joined = learner.participation.joined(records.keys_at(0)[slots], 0) if learner.schedule.rate < 1.0 else None
+        numbers = [whitened_draws(learner.laws, transcript), sums, answers, transcript.model(learner)]
+        who = [] if joined is None else [joined]
+        return np.concatenate([places, slots, *who, *(part.ravel() for part in numbers)], dtype=float)
     met = learner.grid.met(sums)
     noise = answers - (np.cumsum(met, axis=0) if learner.mechanism.prefix else met)
     parts = [places, slots]
@@ -217,6 +223,8 @@ def _state_names(learner: Learner, records: MemoryRecords, transcript: Transcrip
     """Return a name for each number of the state; those of the schedule are marked by @, N, for its digits, by #."""
     people = [str(one) for one in ids.tolist()]
     names = [f"@place({one})" for one in people] + [f"slot({one})" for one in people]
+    if learner.laws is not None:
+        return names + _names_of_draws(learner, transcript, people)
     if learner.schedule.rate < 1.0:
         names += [f"@joins({one},{step})" for step in range(transcript.steps) for one in people]
     sizes = {
@@ -229,6 +237,16 @@ def _state_names(learner: Learner, records: MemoryRecords, transcript: Transcrip
     for name, table in sizes.items():
         flat = table[:].reshape(transcript.steps, -1)
         names += [f"{name}[{row},{column}]" for row in range(len(flat)) for column in range(flat.shape[1])]
+    return names + [f"model[{j}]" for j in range(transcript.model(learner).size)]
+
+
+def _names_of_draws(learner: Learner, transcript: Transcript, people: list[str]) -> list[str]:
+    """Return a name for each number of the state of a pass whose rounds are draws, after places and slots."""
+    assert learner.laws is not None
+    names = [f"@joins({one},0)" for one in people] if learner.schedule.rate < 1.0 else []
+    names += [f"noise[{j}]" for j in range(len(whitened_draws(learner.laws, transcript)))]
+    for name, table in {"sum": transcript.sums, "w": transcript.iterates}.items():
+        names += [f"{name}[{row},{column}]" for row in range(table.shape[0]) for column in range(table.shape[1])]
     return names + [f"model[{j}]" for j in range(transcript.model(learner).size)]
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from expunge.base.intake import Request
-from expunge.base.types import AnyArray, Array, Batch, Ints
+from expunge.base.types import AnyArray, Array, Batch, Ints, Keys, Mask
 from expunge.engine.randomness import Randomness
-from expunge.engine.schedules import Assignment, Edit, Schedule
+from expunge.engine.schedules import Assignment, Edit, Schedule, joins
 from expunge.engine.transcript import Path
 
 
@@ -31,6 +31,9 @@ class Query(Protocol):
     ``bound``, and where it is less, the adaptive coupling replays less often. If it has both and ``along(steps, path,
     batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
     record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
+
+    With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value, and brings them
+    into it after they were added or subtracted.
     """
 
     @property
@@ -55,6 +58,7 @@ class Abilities:
     exact_to: int | None = None
     norms: Callable[[Batch], Array] | None = None
     along: Callable[[list[int], Path, Batch, Array], Array] | None = None
+    normal: Callable[[Array], Array] | None = None
 
 
 class Total(NamedTuple):
@@ -183,13 +187,21 @@ class Records(Contributors, Protocol):
 class Participation(NamedTuple):
     """How a step takes its records: the probability that each joins, the grid that sums are exact on, by what means.
 
-    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that.
+    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that. With
+    ``finish``, everyone joins that step, and the same part of the records all others.
     """
 
     rate: float
     unit: float | None
     abilities: Abilities
     clip: bool = False
+    finish: int | None = None
+
+    def joined(self, keys: Keys, step: int) -> Mask | None:
+        """Say which records join a step, by their keys; None means all of them."""
+        if self.rate == 1.0 or step == self.finish:
+            return None
+        return joins(keys, step if self.finish is None else 0, self.rate)
 
 
 class Rule(Protocol):

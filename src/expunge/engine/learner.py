@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, rounding_error
 from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
 from expunge.engine.couplings.common import COUPLINGS, NoiseGrid
+from expunge.engine.laws import Laws
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
 from expunge.engine.schedules import Schedule
@@ -37,6 +39,8 @@ class Learner:
     sigma: float = 0.0
     coupling: str = "joint"
     selector: str | Callable[[Path], Array] = "tail"
+    laws: Laws | None = None
+    """Where rounds are draws, their laws; then sums have no noise, and the coupling is that of likelihoods."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma >= 0):
@@ -45,6 +49,10 @@ class Learner:
             raise BadPlan(f"sigma={self.sigma!r}: squares of such numbers overflow or vanish; use another unit.")
         if self.coupling not in COUPLINGS:
             raise BadPlan(f"coupling={self.coupling!r}: use one of {', '.join(COUPLINGS)}.")
+        if (self.coupling == "likelihood") != (self.laws is not None):
+            raise BadPlan("coupling='likelihood' goes with laws, the laws of rounds that are draws; give both or none.")
+        if self.laws is not None and (self.sigma or self.mechanism.prefix or not self.schedule.touches_everyone):
+            raise BadPlan("laws: rounds that are draws need exact sums over everyone: Everyone, Identity and sigma=0.")
         if self.coupling == "sequential" and not self.mechanism.row_by_row:
             raise BadPlan(
                 "coupling='sequential' with SquareRoot: every row sees every earlier step, so nearly every deletion "
@@ -69,7 +77,8 @@ class Learner:
         """How a step takes its records."""
         bits = self.schedule.bits
         unit = None if bits is None else grid_unit(self.query.bound, bits)
-        return Participation(self.schedule.rate, unit, self.abilities, self.sigma > 0.0 and self.coupling == "adaptive")
+        clip, schedule = self.sigma > 0.0 and self.coupling == "adaptive", self.schedule
+        return Participation(schedule.rate, unit, self.abilities, clip, schedule.finish)
 
     @cached_property
     def abilities(self) -> Abilities:
@@ -130,7 +139,10 @@ class Learner:
     @property
     def silent(self) -> bool:
         """Whether answers are the sums themselves: there is no noise, and nothing is summed over steps."""
-        return self.sigma == 0.0 and not self.mechanism.prefix
+        return self.sigma == 0.0 and not self.mechanism.prefix and self.laws is None
+
+
+TableName = Literal["sums", "answers", "iterates"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +151,7 @@ class Transcript:
 
     sums: Rows
     answers: Rows
-    """Of a learner whose answers are the sums (`Learner.silent`) the same table."""
+    """Of a learner whose answers are the sums (`Learner.silent`) the same table; so are draws and iterates one."""
     iterates: Rows
     start: Array
     """The iterate before the first step."""
@@ -150,6 +162,14 @@ class Transcript:
     def steps(self) -> int:
         """How many steps were taken."""
         return self.sums.shape[0]
+
+    @property
+    def tables(self) -> dict[TableName, Rows]:
+        """The tables that there are, by name."""
+        tables: dict[TableName, Rows] = {"sums": self.sums, "answers": self.answers, "iterates": self.iterates}
+        if self.answers is self.sums or self.answers is self.iterates:
+            del tables["answers"]
+        return tables
 
     @property
     def path(self) -> Path:
@@ -163,5 +183,7 @@ class Transcript:
         return not np.fmod(self.answers[self.steps - 1], learner.grid.unit).any()
 
     def model(self, learner: Learner) -> Array:
-        """Return the model that the learner's selector makes of the iterates."""
+        """Return the model that the learner's selector makes of the iterates, or that is solved from the finish."""
+        if learner.laws is not None:
+            return learner.laws.model(self.path, self.sums[:])
         return select(learner.selector, self.path)

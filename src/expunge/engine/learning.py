@@ -11,6 +11,7 @@ from expunge.base.errors import BadContribution, BadPlan, ClippedWarning, warn_c
 from expunge.base.types import Array
 from expunge.engine.contributions import Records
 from expunge.engine.couplings.common import Sums
+from expunge.engine.drawing import draw_steps
 from expunge.engine.forward import Staged, forward
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.mechanisms.noise import GivenNoise, NoiseSource, NoNoise, draw_noise
@@ -55,10 +56,14 @@ def _take_all_steps(
         raise BadPlan(learner.why_too_many(records.count))
     steps, size = learner.schedule.steps(records.count), learner.query.size
     start = np.asarray(learner.rule.start, dtype=float)
+    if learner.laws is not None:
+        drawn = draw_steps(learner.laws, sums, Path(start, None, 0), steps, np.zeros((0, size)), randomness, watch)
+        iterates = rows(drawn.iterates)
+        return Transcript(rows(drawn.sums), iterates, iterates, start, records)
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
-        drawn = draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, randomness.noise)
-        noise = GivenNoise(drawn)
+        given = draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, randomness.noise)
+        noise = GivenNoise(given)
     staged = forward(learner, sums, Path(start, None, 0), steps, np.zeros(size), noise, watch)
     check_reach(learner, staged)
     _warn_above_bound(learner, sums)

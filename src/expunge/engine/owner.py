@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,16 @@ class Owner:
     def count(self) -> int:
         """How many records there are."""
         return self.records.count
+
+    @property
+    def solving(self) -> AbstractContextManager[Any]:
+        """What keeps requests off while the model is solved."""
+        return self.lock
+
+    @property
+    def solves_late(self) -> bool:
+        """Whether the model is solved when it is read, and not by requests."""
+        return self.learner.laws is not None
 
     def model(self) -> Array:
         """Return the model that the learner's selector makes of the iterates."""

@@ -178,6 +178,10 @@ class Schedule(Protocol):
     def full_step(self) -> int:
         """How many records a step has that will be full some day, or 0 if there is no end to it."""
 
+    @property
+    def finish(self) -> int | None:
+        """The step that everyone joins, where the same part of the records joins all others; None if there is none."""
+
     def steps(self, count: int) -> int:
         """Return the number of steps for ``count`` records."""
 
@@ -241,6 +245,7 @@ class Scattered:
 
     places: int
     epochs: int = 1
+    finish = None
     ordered = False
     rate = 1.0
     touches_everyone = False
@@ -313,6 +318,11 @@ class Everyone:
         if self.bits > 45:
             raise BadPlan(f"bits={self.bits}: at most 45, so that 256 records can be summed exactly.")
 
+    @property
+    def finish(self) -> int | None:
+        """Return None: all steps are alike."""
+        return None
+
     def steps(self, count: int) -> int:
         """Return the number of rounds."""
         return self.rounds
@@ -352,10 +362,21 @@ class Everyone:
 
 
 @dataclass(frozen=True)
+class PartThenEveryone(Everyone):
+    """The same part of the records meets every step, by their keys; everyone meets the last one, the finish."""
+
+    @property
+    def finish(self) -> int:
+        """Return the last step."""
+        return self.rounds - 1
+
+
+@dataclass(frozen=True)
 class _Ordered:
     """Records in an order, cut into steps of ``batch``."""
 
     batch: int = 1
+    finish = None
     ordered = True
     rate = 1.0
     touches_everyone = False

@@ -10,6 +10,7 @@ from expunge.base.columns import rows_in
 from expunge.base.types import Array
 from expunge.engine.contributions import AT_ONCE, Contributors
 from expunge.engine.couplings.common import Sums
+from expunge.engine.laws import Laws
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.transcript import Path
 
@@ -45,7 +46,7 @@ def verify(
     relative ``tolerance`` there (1e-9 is ample). ``made`` says how many steps a pass that is still under way has taken.
     """
     steps = learner.schedule.steps(records.count) if made is None else made
-    tables = {"sums": transcript.sums, "answers": transcript.answers, "iterates": transcript.iterates}
+    tables = transcript.tables
     problems = [
         f"{name}: {table.shape[0]} rows for {steps} steps of {records.count} records"
         for name, table in tables.items()
@@ -53,8 +54,6 @@ def verify(
     ]
     if problems:
         return Verification(tuple(problems), None, steps, records.count)
-    if transcript.answers is transcript.sums:
-        del tables["answers"]
     problems += [f"{name}: {damage}" for name, table in tables.items() if (damage := table.damage())]
     problems += records.audit()
     intact, sums = not problems, Sums(records, learner)
@@ -64,7 +63,7 @@ def verify(
             break
         problems += _check_step(learner, sums, transcript, step, tolerance, intact)
     noise, p_value = _noise(learner, transcript)
-    if learner.sigma == 0.0 and not _agree(noise, np.zeros_like(noise), tolerance):
+    if learner.laws is None and learner.sigma == 0.0 and not _agree(noise, np.zeros_like(noise), tolerance):
         row = int(np.argwhere(noise)[0][0])
         problems.append(f"answers: row {row} is not the sum of the steps, although there is no noise")
     problems += _off_grid(learner, transcript)
@@ -82,10 +81,20 @@ def _check_step(
     if not _agree(stored, total, tolerance):
         why = _explain(learner, sums.records, place, step, path, total - stored) if intact else "see the damage above"
         problems.append(f"sums: row {step} is not what the records at place {place} contribute; {why}")
+    if learner.laws is not None:
+        return problems + _check_draw(learner.laws, transcript, step, path)
     iterate = learner.rule.step(step, path, transcript.answers[step])
     if not _agree(transcript.iterates[step], iterate, tolerance):
         problems.append(f"iterates: row {step} is not what the rule computes from row {step} of answers")
     return problems
+
+
+def _check_draw(laws: Laws, transcript: Transcript, step: int, path: Path) -> list[str]:
+    """Name a draw that its law cannot have drawn: digits below the lattice could tell of records that are gone."""
+    law, drawn = laws.law(step, path, transcript.sums[: step + 1]), transcript.iterates[step]
+    if (drawn == 0.0).all() if law is None else law.holds(drawn):
+        return []
+    return [f"iterates: row {step} is not on the lattice of what was drawn"]
 
 
 def _agree(stored: Array, derived: Array, tolerance: float) -> bool:
@@ -118,7 +127,22 @@ def _off_grid(learner: Learner, transcript: Transcript) -> list[str]:
     return [f"answers: row {off[0][0]}, column {off[0][1]} is not on the grid of {unit:g}"] if len(off) else []
 
 
+def whitened_draws(laws: Laws, transcript: Transcript) -> Array:
+    """Return what was drawn as independent standard normal numbers."""
+    sums, found = transcript.sums[:], [np.zeros(0)]
+    for step in range(len(sums)):
+        law = laws.law(step, Path(transcript.start, transcript.iterates, step), sums[: step + 1])
+        if law is not None:
+            found.append(law.whitened(transcript.iterates[step]))
+    return np.concatenate(found)
+
+
 def _noise(learner: Learner, transcript: Transcript) -> tuple[Array, float | None]:
+    if learner.laws is not None:
+        from scipy import stats
+
+        drawn = whitened_draws(learner.laws, transcript)
+        return drawn, float(stats.kstest(drawn, "norm").pvalue) if len(drawn) else None
     sums = learner.grid.met(transcript.sums[:])
     noise = transcript.answers[:] - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
     if learner.sigma == 0.0 or noise.size == 0:

@@ -24,9 +24,11 @@ from expunge.solvers.losses import (
     MulticlassHinge,
     Multinomial,
     SmoothedHinge,
+    SquaredHinge,
     Weighted,
 )
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
+from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
+from expunge.solvers.plans.newton import AnySolver
 
 _NUMBERS = "biuf"
 CLIP_OF_SEVERAL_CLASSES = 0.5
@@ -43,7 +45,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         classes: Any = None,
         class_weight: dict[Any, float] | None = None,
         rho: float | Literal["auto"] = "auto",
-        solver: Solver = "dual_averaging",
+        solver: AnySolver = "dual_averaging",
+        C: float = 1.0,
+        standardize: bool = True,
         n_components: int | Literal["auto"] | None = None,
         schedule: When = "scattered",
         mechanism: Noise = "sqrt",
@@ -68,6 +72,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         super().__init__(
             rho=rho,
             solver=solver,
+            C=C,
+            standardize=standardize,
             n_components=n_components,
             schedule=schedule,
             mechanism=mechanism,
@@ -242,6 +248,8 @@ class LinearSVC(LinearClassifier):
     def class_loss(self, classes: int) -> ClassLoss:
         """Return the hinge loss, smoothed if the solver needs it."""
         smooth = self.solver == "frank_wolfe"
+        if self.solver == "newton" and classes == 2:
+            return SquaredHinge()
         if classes == 2:
             return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()
         return MulticlassHinge(classes, self.SMOOTHING if smooth else 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,8 +24,9 @@ from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import AnyProjection, drawn
 from expunge.models.supervised import SupervisedModel
 from expunge.solvers.losses import Loss
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
+from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
 from expunge.solvers.plans.linear import Plan, make_plan
+from expunge.solvers.plans.newton import AnySolver, NewtonPlan, make_newton_plan
 
 
 class LinearModel(SupervisedModel):
@@ -34,7 +37,9 @@ class LinearModel(SupervisedModel):
         self,
         *,
         rho: float | Literal["auto"] = "auto",
-        solver: Solver = "dual_averaging",
+        solver: AnySolver = "dual_averaging",
+        C: float = 1.0,
+        standardize: bool = True,
         n_components: int | Literal["auto"] | None = None,
         schedule: When = "scattered",
         mechanism: Noise = "sqrt",
@@ -58,6 +63,8 @@ class LinearModel(SupervisedModel):
     ) -> None:
         self.rho = rho
         self.solver = solver
+        self.C = C
+        self.standardize = standardize
         self.n_components = n_components
         self.schedule = schedule
         self.mechanism = mechanism
@@ -145,9 +152,13 @@ class LinearModel(SupervisedModel):
         super()._check_replan(before, records)
 
     def _kept_by_records(self, before: Plan) -> list[tuple[str, Any, Any]]:
+        was_newton, is_newton = (isinstance(plan, NewtonPlan) for plan in (before, self.plan_))
         norm = before.feature_norm if self._projection is None else self._projection.norm
         was, now = (plan.features if plan.projected else None for plan in (before, self.plan_))
+        if was_newton and is_newton:
+            return self._kept_by_targets()
         return [
+            ("solver", "newton" if was_newton else "another", "newton" if is_newton else "another"),
             ("feature_norm", norm, float(self.feature_norm)),
             ("n_components", was, now),
             *self._kept_by_targets(),
@@ -156,8 +167,9 @@ class LinearModel(SupervisedModel):
     def to_sklearn(self) -> Any:
         """Return the model alone, for serving: a scikit-learn model, without records and transcript.
 
-        It is a pipeline: `bound_rows` scales rows longer than ``feature_norm`` down to it, then comes scikit-learn's
-        model (``to_sklearn()[-1]``). Deletions do not reach this copy: make a new one after requests.
+        With ``solver="newton"`` it is that model. Else it is a pipeline: `bound_rows` scales rows longer than
+        ``feature_norm`` down to it, then comes scikit-learn's model (``to_sklearn()[-1]``). Deletions do not reach this
+        copy: make a new one after requests.
         """
         self._need_fit()
         model = self._plain()
@@ -165,15 +177,23 @@ class LinearModel(SupervisedModel):
         for name in ("classes_", "n_features_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
+        if math.isinf(self._row_norm):
+            return model
         rows = FunctionTransformer(bound_rows, accept_sparse=True, kw_args={"norm": self._row_norm})
         return Pipeline([("rows", rows), ("model", model)])
 
     # --- parts ---
 
-    def _make_plan(self, records: int, features: int, expected: int | None) -> Plan:
+    def _make_plan(self, records: int, features: int, expected: int | None) -> Any:
         loss = self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
+        if self.solver == "newton":
+            self._refuse_others(_NOT_NEWTONS, "solver='newton' does without it")
+            names = "rho", "C", "standardize", "fit_intercept"
+            chosen = {name: getattr(self, name) for name in names}
+            return make_newton_plan(loss, features, int(expected or records), **chosen)
+        self._refuse_others(("C", "standardize"), "it goes with solver='newton'; for a penalty give alpha")
         choices = {name: getattr(self, name) for name in _CHOICES}
         if isinstance(self.clip, str) and self.clip == "auto":
             choices["clip"] = self._default_clip(loss)
@@ -185,6 +205,13 @@ class LinearModel(SupervisedModel):
         if self.__dict__.get("_projection") is not None:  # a new plan: records stay shortened as they are
             choices["projected_norm"] = self.plan_.feature_norm
         return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
+
+    def _refuse_others(self, names: tuple[str, ...], why: str) -> None:
+        """Raise if parameters were given that the solver does not have."""
+        usual = inspect.signature(LinearModel.__init__).parameters
+        for name in names:
+            if getattr(self, name) != usual[name].default:
+                raise BadPlan(f"{name}={getattr(self, name)!r}: {why}. Leave it out.")
 
     @property
     def _row_norm(self) -> float:
@@ -206,7 +233,8 @@ class LinearModel(SupervisedModel):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **ROWS)
         weights, intercept = self._published
-        return np.asarray(bound_rows(X, self._row_norm) @ np.atleast_2d(weights).T + intercept)
+        rows = X if math.isinf(self._row_norm) else bound_rows(X, self._row_norm)
+        return np.asarray(rows @ np.atleast_2d(weights).T + intercept)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -214,6 +242,10 @@ class LinearModel(SupervisedModel):
         return tags
 
 
+_NOT_NEWTONS = (
+    "n_components", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
+    "domain", "feature_norm", "step_size", "selector", "records_per_subject", "horizon",
+)  # fmt: skip
 _CHOICES = (
     "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
     "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",

@@ -15,7 +15,8 @@ from expunge.base.types import AnyArray, Array
 from expunge.models.habits import guided
 from expunge.models.linear import LinearModel
 from expunge.solvers.losses import Huber, Loss, Squared
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, Solver, When
+from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
+from expunge.solvers.plans.newton import AnySolver
 
 NARROW = 0.1
 """Below this share of their range nine tenths of the targets are close together."""
@@ -32,7 +33,9 @@ class LinearRegressor(RegressorMixin, LinearModel):
         *,
         target_range: tuple[float, float] | None = None,
         rho: float | Literal["auto"] = "auto",
-        solver: Solver = "dual_averaging",
+        solver: AnySolver = "dual_averaging",
+        C: float = 1.0,
+        standardize: bool = True,
         n_components: int | Literal["auto"] | None = None,
         schedule: When = "scattered",
         mechanism: Noise = "sqrt",
@@ -57,6 +60,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
         super().__init__(
             rho=rho,
             solver=solver,
+            C=C,
+            standardize=standardize,
             n_components=n_components,
             schedule=schedule,
             mechanism=mechanism,
@@ -195,7 +200,9 @@ class HuberRegressor(LinearRegressor):
         epsilon: float = 0.2,
         target_range: tuple[float, float] | None = None,
         rho: float | Literal["auto"] = "auto",
-        solver: Solver = "dual_averaging",
+        solver: AnySolver = "dual_averaging",
+        C: float = 1.0,
+        standardize: bool = True,
         n_components: int | Literal["auto"] | None = None,
         schedule: When = "scattered",
         mechanism: Noise = "sqrt",
@@ -221,6 +228,8 @@ class HuberRegressor(LinearRegressor):
             target_range=target_range,
             rho=rho,
             solver=solver,
+            C=C,
+            standardize=standardize,
             n_components=n_components,
             schedule=schedule,
             mechanism=mechanism,

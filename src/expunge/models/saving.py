@@ -9,7 +9,7 @@ from expunge.base.errors import BadPlan
 from expunge.models.projecting import packed
 from expunge.models.stored import Stored
 from expunge.store.saving import as_path, save
-from expunge.store.state import KNOWN, Description
+from expunge.store.state import KNOWN, Description, kept_model
 
 SEED_TELLS = (
     "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"
@@ -37,7 +37,8 @@ class Storable(Stored):
             self._owner.catch_up(self._publish)  # others may have written meanwhile
             save(
                 as_path(path), self._description(), self._packed_projection(),
-                self._owner.records, self._owner.transcript, self._owner.model(),
+                self._owner.records, self._owner.transcript,
+                kept_model(self.plan_.learner, self._owner.transcript),
             )  # fmt: skip
 
     def _refuse_seed(self) -> None:

@@ -30,7 +30,8 @@ class Serving:
     plan_: Any
     random_state: Any = None
     _owner: Any
-    _derived: tuple[Any, ...]
+    _derived: tuple[Any, ...] | None
+    """What is published; None where it is to be solved for when it is next read."""
 
     # --- what a subclass says ---
 
@@ -279,14 +280,21 @@ class Serving:
             if self.__dict__.get("plan_") != plan:
                 self._owner.late = ()
             self.plan_ = plan  # another process may have made a new one
-        self._derived = self._derive(self._owner.model())  # in one go: other threads may be predicting
+        owner = self._owner
+        self._derived = (
+            None if owner.solves_late else self._derive(owner.model())
+        )  # in one go: others predict
 
     @property
     def _published(self) -> tuple[Any, ...]:
         """What the model is known by, as it is now."""
         self._look()
         self._warn_of_late()
-        return self._derived
+        if (derived := self._derived) is not None:
+            return derived
+        with self._owner.solving:  # a request that comes between would make it a model of two states
+            self._derived = self._derive(self._owner.model())
+            return self._derived
 
     def _look(self) -> None:
         """Publish what another process has done meanwhile."""

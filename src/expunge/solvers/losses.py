@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,21 @@ class Loss(Protocol):
 
     def derivative(self, scores: Array, targets: AnyArray) -> Array:
         """Return its derivative in the scores."""
+
+
+class CurvedLoss(Loss, Protocol):
+    """A loss of one score that Newton's method can take.
+
+    It may also have ``guess(records, total) -> score``, a first constant score from the number of records and the sum
+    of their targets; without it the method begins at 0.
+    """
+
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
+        """Return its derivative in the score, and a curvature above 0 for the quadratic that takes its place."""
+
+
+FLAT = 2.0**-9
+"""The least curvature of a logistic loss, as Newton's method sees it: where it is flatter, steps would be too long."""
 
 
 class ClassLoss(Loss, Protocol):
@@ -79,6 +94,44 @@ class Logistic:
         from scipy.special import expit
 
         return -targets * expit(-targets * scores)
+
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
+        """Return derivative and curvature."""
+        from scipy.special import expit
+
+        wrong = expit(-targets * scores)
+        return -targets * wrong, np.maximum(wrong * (1.0 - wrong), FLAT)
+
+    def guess(self, records: float, total: float) -> float:
+        """Return a part of the log-odds."""
+        return 0.7 * math.log((records + total + 1.0) / (records - total + 1.0))
+
+
+@dataclass(frozen=True)
+class SquaredHinge:
+    """max(0, 1 - y s)² for y in {-1, +1}: what scikit-learn's `LinearSVC` minimises.
+
+    >>> SquaredHinge().value(np.array([0.0, 3.0]), np.ones(2)).tolist()
+    [1.0, 0.0]
+    """
+
+    outputs = 1
+    classes = 2
+    lipschitz = math.inf
+    smoothness = 2.0
+
+    def value(self, scores: Array, targets: AnyArray) -> Array:
+        """Return the loss of each record."""
+        return np.square(np.maximum(1.0 - targets * scores, 0.0))
+
+    def derivative(self, scores: Array, targets: AnyArray) -> Array:
+        """Return its derivative in the score."""
+        return np.asarray(-2.0 * targets * np.maximum(1.0 - targets * scores, 0.0))
+
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
+        """Return derivative and curvature; where the loss is flat, a small one."""
+        slope = self.derivative(scores, targets)
+        return slope, np.where(slope != 0.0, 2.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -324,12 +377,18 @@ class Weighted:
         weights = self._each(targets)
         return np.asarray((weights if self.outputs == 1 else weights[:, None]) * self.loss.derivative(scores, targets))
 
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
+        """Return weighted derivatives and curvatures."""
+        curved: Any = self.loss
+        weights, (slopes, curvatures) = self._each(targets), curved.expansion(scores, targets)
+        return weights * slopes, weights * curvatures
+
     def _each(self, targets: AnyArray) -> Array:
         codes = _codes(targets) if self.outputs > 1 else _codes(np.asarray(targets) > 0)
         return np.array(self.weights, dtype=float)[codes]
 
 
-KNOWN = (Logistic, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Weighted)
+KNOWN = (Logistic, SquaredHinge, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Weighted)
 """The losses that a store knows by name; others are the user's own."""
 
 

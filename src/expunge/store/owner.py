@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -42,6 +42,7 @@ from expunge.store.state import (
     State,
     check_fits,
     finish_request,
+    kept_model,
     learner_of,
     plan_digest,
     read_description,
@@ -49,6 +50,7 @@ from expunge.store.state import (
     read_state,
     read_vector,
     signs,
+    solved,
     stored_transcript,
     today,
     write_vector,
@@ -137,7 +139,7 @@ class StoredOwner(Owner):
                 text = reader.text("about", DESCRIPTION)
                 if self._text is None or text != self._text:
                     self.description = read_description(reader, self._strangers)
-                self._text, self._vector = text, read_vector(reader)
+                self._text, self._vector = text, None if self.solves_late else read_vector(reader)
         if new:
             publish()
         self._shown, self._seen = now, changes
@@ -319,7 +321,7 @@ class StoredOwner(Owner):
         session.stale = False
         failpoints.pass_point("request: committed")
         try:
-            self._show(state, vector, publish)
+            self._show(state, change.moved, vector, publish)
         except StoreError as error:
             error.add(DONE)
             raise
@@ -329,22 +331,22 @@ class StoredOwner(Owner):
         failpoints.pass_point("request: done")
         return change.outcome
 
-    def _show(self, state: State, vector: Array | None, publish: Callable[[], None]) -> None:
-        """Publish what this process has just committed."""
+    def _show(self, state: State, moved: bool, vector: Array | None, publish: Callable[[], None]) -> None:
+        """Publish what this process has just committed, if the model is another."""
         with self.session.looking:
             self._count = state.inventory.count
-            if vector is not None:
+            if moved:
                 self._vector = vector
                 publish()
             self._shown, self._seen = self._written, None  # so that the next look compares
 
     def _commit(self, change: Change) -> Array | None:
-        """Write what a change changes; return the new model, if the path is another now."""
+        """Write what a change changes; return the new model, if it is another now and not solved late."""
         first = change.steps if change.staged is None else change.staged.first
         if self._running is not None:
             self._running.cut(min(first, change.steps) + 1)
         change.commit()
-        if not change.moved:
+        if not change.moved or self.solves_late:
             return None
         model = self._tables.model(self.learner) if self._running is None else self._running.model(self._tables.path)
         write_vector(self.file, model)
@@ -372,7 +374,7 @@ class StoredOwner(Owner):
         seeded: bool,
     ) -> StoredOwner:  # fmt: skip
         """Put a fresh fit in the place of everything, at once."""
-        description, model = describe(), transcript.model(learner)
+        description, model = describe(), kept_model(learner, transcript)
         self.session.refuse_read_only()
         with self.lock:
             before, session, file = self.state, self.session, self.file
@@ -395,8 +397,21 @@ class StoredOwner(Owner):
     # --- looking ---
 
     def model(self) -> Array:
-        """Return the model that the learner's selector made of the iterates."""
+        """Return the model that the learner's selector made of the iterates, or solve for it."""
+        if self._vector is None:
+            with self.session.looking, self.session.reader.reading():
+                self._vector = solved(self.session.reader, self.plan.learner)
         return self._vector
+
+    @property
+    def solving(self) -> AbstractContextManager[Any]:
+        """What keeps this process from looking for a newer state while the model is solved."""
+        return self.session.looking
+
+    @property
+    def solves_late(self) -> bool:
+        """Whether the model is solved when it is read: then the file does not hold it."""
+        return self.description.plan.learner.laws is not None
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Read every byte of the file, and re-derive what can be."""

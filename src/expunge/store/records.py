@@ -12,7 +12,7 @@ from expunge.engine.contributions import Abilities, Participation, Query, Total
 from expunge.engine.records.lookup import KEY_BYTES, fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.records.staging import evaluate
-from expunge.engine.schedules import SLOT_BITS, Edit, Schedule, joins
+from expunge.engine.schedules import SLOT_BITS, Edit, Schedule
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
 from expunge.store.layout import Layout
@@ -101,11 +101,13 @@ class StoredRecords(MemoryRecords):
         for first, batch in self._places.batches(place, self.width, AT_ONCE):
             if participation.rate < 1.0:
                 stop = first + int(batch[0].shape[0])
-                mask = joins(self._places.joined(len(self.template) - 1, place, first, stop), step, participation.rate)
-                batch = tuple([column[mask] for column in batch])
+                keys = self._places.joined(len(self.template) - 1, place, first, stop)
+                mask = participation.joined(keys, step)
+                batch = batch if mask is None else tuple([column[mask] for column in batch])
             part = evaluate(query, step, path, batch, participation)
             total = Total(total.sum + part.sum, total.evaluations + part.evaluations, total.above + part.above)
-        return total
+        normal = participation.abilities.normal
+        return total if normal is None else total._replace(sum=normal(total.sum))
 
     def check_entering(self, abilities: Abilities, edit: Edit) -> Edit:
         """Let the query check the records that enter by an edit; return it with them in form, as they are kept."""

@@ -20,6 +20,7 @@ from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import AnyArray, Array, Batch, Column
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.randomness import KEY_BYTES, Randomness
+from expunge.engine.transcript import Path as Iterates
 from expunge.solvers import losses
 from expunge.solvers.extents import Extent
 from expunge.solvers.plans.federated import FederatedPlan
@@ -242,22 +243,37 @@ def write_vector(file: StoreFile, model: Array) -> None:
     file.put("arrays", MODEL, model.astype("<f8").tobytes())
 
 
+def kept_model(learner: Learner, transcript: Transcript) -> Array:
+    """Return the model as a file keeps it: not at all, where it is solved when it is read."""
+    return np.zeros(0) if learner.laws is not None else transcript.model(learner)
+
+
+def solved(file: StoreFile, learner: Learner) -> Array:
+    """Solve for the model of a store, from the sums and draws that are there."""
+    assert learner.laws is not None
+    start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
+    sums = StoredRows(file, "sums", learner.query.size, steps)
+    path = Iterates(start, StoredRows(file, "iterates", start.size, steps), steps)
+    return learner.laws.model(path, sums[:])
+
+
 def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords) -> Transcript:
     """Return the transcript that is in a store; its tables are read when they are needed."""
     start = np.asarray(learner.rule.start, dtype=float)
     steps = learner.schedule.steps(records.count)
     check_room(file, "the transcript", 8 * steps * learner.query.size)
     sums = StoredRows(file, "sums", learner.query.size, steps)
+    iterates = StoredRows(file, "iterates", start.size, steps)
+    if learner.laws is not None:
+        return Transcript(sums, iterates, iterates, start, records)
     answers = sums if learner.silent else StoredRows(file, "answers", learner.query.size, steps)
-    return Transcript(sums, answers, StoredRows(file, "iterates", start.size, steps), start, records)
+    return Transcript(sums, answers, iterates, start, records)
 
 
 def store_transcript(file: StoreFile, transcript: Transcript) -> None:
     """Write a transcript again."""
-    StoredRows.store(file, "sums", transcript.sums[:])
-    if transcript.answers is not transcript.sums:
-        StoredRows.store(file, "answers", transcript.answers[:])
-    StoredRows.store(file, "iterates", transcript.iterates[:])
+    for name, table in transcript.tables.items():
+        StoredRows.store(file, name, table[:])
 
 
 # --- requests that wait -------------------------------------------------------------------------------

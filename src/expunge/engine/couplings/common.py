@@ -27,7 +27,7 @@ from expunge.engine.randomness import Randomness
 from expunge.engine.schedules import Schedule
 from expunge.engine.transcript import Path, Rows
 
-COUPLINGS = ("joint", "sequential", "adaptive")
+COUPLINGS = ("joint", "sequential", "adaptive", "likelihood")
 
 
 class Toss(NamedTuple):
@@ -214,6 +214,11 @@ class Sums:
         self.above += int(found.above.sum())
         return found
 
+    def added(self, stored: Array, shift: Array) -> Array:
+        """Return an exact sum to which a shift was added, in the form in which it is kept."""
+        normal, new = self.participation.abilities.normal, np.asarray(stored + shift)
+        return new if normal is None else normal(new)
+
     def _counted(self, total: Total) -> Total:
         self.evaluations += total.evaluations
         self.above += total.above
@@ -295,7 +300,7 @@ class OldPass:
         """Return the new sum of a step along the stored path, as it is to be kept, and its `shift`."""
         path, stored = self.path_to(step), self.sums[step]
         if self.grid.exact:
-            new = np.asarray(stored + self.edited.shift(step, path).sum)
+            new = self.edited.added(stored, self.edited.shift(step, path).sum)
         else:
             new = self.edited.total(step, path)
         return new, np.asarray(self.grid.met(new) - self.grid.met(stored))
@@ -328,6 +333,8 @@ class Verdict:
     probabilities: list[float] = field(default_factory=list)
     known: Array | None = None
     """The new sum of the first replayed row, where it is known: its path is the old one."""
+    drawn: Array | None = None
+    """What the first replayed row has drawn, where rounds are draws."""
 
     def replay(self, step: int, noise: NoiseSource, known: Array | None = None) -> Verdict:
         """Say that rows are replayed from a step on, whose new sum may be known."""

@@ -12,14 +12,14 @@ from expunge.base.columns import is_sparse, rows_in, stack
 from expunge.base.errors import BadContribution, BadRecords
 from expunge.base.grid import on_grid
 from expunge.base.intake import Delete, Insert, Replace, Request, check_named
-from expunge.base.types import AnyArray, Array, Batch, Ints
+from expunge.base.types import AnyArray, Array, Batch, Ints, Mask
 from expunge.engine.contributions import AT_ONCE, UNDER_WAY, Participation, Query, Total, Totals
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.entering import insertion, replacement
 from expunge.engine.records.lookup import Lookup
 from expunge.engine.records.places import Places
 from expunge.engine.records.pools import aligned
-from expunge.engine.schedules import Edit, Schedule, joins, joins_each
+from expunge.engine.schedules import Edit, Schedule, joins_each
 from expunge.engine.transcript import Path
 
 
@@ -284,7 +284,7 @@ class Staging(Lookup):
             self._staging.finish()
         batch = self.batch_at(place)
         if participation.rate < 1.0:
-            batch = _joining(batch, self.keys_at(place), step, participation.rate)
+            batch = _joining(batch, participation.joined(self.keys_at(place), step))
         total = evaluate(query, step, path, batch, participation)
         return total if participation.unit is None else total._replace(sum=0.0 + total.sum)
 
@@ -311,7 +311,7 @@ class Staging(Lookup):
             return Total(np.zeros(query.size), 0, 0, None if norms is None else 0.0)
         batch = rows[: self.width]
         if participation.rate < 1.0:
-            batch = _joining(batch, rows[-1], step, participation.rate)
+            batch = _joining(batch, participation.joined(rows[-1], step))
         total = evaluate(query, step, path, batch, participation)
         return total if norms is None else total._replace(norm_limit=float(norms(batch).sum()))
 
@@ -387,6 +387,5 @@ class Staging(Lookup):
             self._staging = self.staged = None
 
 
-def _joining(batch: Batch, keys: AnyArray, step: int, rate: float) -> Batch:
-    mask = joins(keys, step, rate)
-    return tuple([column[mask] for column in batch])
+def _joining(batch: Batch, joined: Mask | None) -> Batch:
+    return batch if joined is None else tuple([column[joined] for column in batch])

@@ -1,0 +1,377 @@
+"""Newton's method with noise after the solve: its query and the laws of its rounds. (docs/newton.md)
+
+A pass has these steps. All but the last see the same part of the records.
+
+    0          sizes       how large the numbers of each column are: counts by powers of two
+    1          centres     products of the columns, in these units: where each lies, and how far it spreads
+    2          columns     products of the columns as all that follows sees them; draws where to start
+    3 … K+2    rounds      the loss as weighted least squares at the last draw; draws near its solution
+    K+3        finish      the same at the last draw, over everyone; the model is solved from it when it is read
+
+Records are kept as they come. A sum sees each column less a centre, in units of a power of two, rounded to whole
+numbers: so all sums are exact. Centres and units follow from the first sums. They are coarse and seldom change when a
+record leaves; if they do, all is made anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from expunge.base.errors import BadRecords
+from expunge.base.types import AnyArray, Array, Batch, Ints
+from expunge.engine.laws import Gaussian, Law, Point
+from expunge.engine.transcript import Path
+from expunge.solvers.exact_products import AT_ONCE, EXACT_TO, ExactProducts, whole
+from expunge.solvers.losses import CurvedLoss
+
+SIZES, CENTRES, COLUMNS, FIRST = 0, 1, 2, 3
+"""The steps before the rounds, and the first of these."""
+LEAST, MOST, WIDE = -64, 64, 4
+"""Powers of two between which columns lie, and how many of them are counted together."""
+BUCKETS = (MOST - LEAST) // WIDE
+MANY = 16
+"""A column is as large as those numbers are that at least one in so many reaches."""
+BELOW = 17
+"""How many binary digits below that size a column is rounded."""
+FEW = 8
+"""Up to so many records scores are made row by row; the digits are the same."""
+DAMPING = 4.0
+"""How much columns that few records have are damped, in units of the noise."""
+RIDGE = 2.0**-40
+"""What is added to each diagonal, relative to it and for each column: so that no factorisation fails."""
+SETTLED = 1e-12
+"""Without noise, rounds are over when a step changes scores by less than this in the mean square."""
+FAR = 16.0
+"""A column is centred if its mean is more than so many standard deviations away from 0."""
+NARROWEST = 1e-10
+"""A column whose variance is a smaller part of its mean square is constant, as far as can be told."""
+FINEST = 1e-6
+"""The least residual mean square that noise is made for, in units of the target."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What a record contributes to the steps of Newton's method. Records are (features, target), as they come."""
+
+    loss: CurvedLoss
+    features: int
+    rounds: int
+
+    @cached_property
+    def products(self) -> ExactProducts:
+        """The sums of products of the features, 1, and the target."""
+        return ExactProducts(self.features + 2)
+
+    @cached_property
+    def size(self) -> int:
+        """How many numbers a record contributes."""
+        return max(self.products.size, 1 + BUCKETS * (self.features + 1))
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a contribution; nothing follows from it, since sums have no noise."""
+        return 2.0**53
+
+    @property
+    def exact_to(self) -> int:
+        """How many records can be summed exactly."""
+        return EXACT_TO
+
+    def admit(self, batch: Batch) -> None:
+        """Refuse numbers that no scale fits."""
+        for name, column in zip(("X", "y"), batch, strict=True):
+            numbers = column if isinstance(column, np.ndarray) else column.data
+            largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))
+            if not largest < 2.0**MOST:
+                raise BadRecords(f"{name}: it has {largest:g}; numbers must be below {2.0**MOST:.2g}. Use other units.")
+
+    def normal(self, sums: Array) -> Array:
+        """Bring an exact sum into its one form."""
+        used = self.products.size
+        return np.concatenate([self.products.normal(sums[:used]), sums[used:]])
+
+    def contributions(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return what each record contributes."""
+        number = int(batch[0].shape[0])
+        rows = [tuple([column[i : i + 1] for column in batch]) for i in range(number)]
+        return np.array([self.total(step, path, row)[0] for row in rows]).reshape(number, self.size)
+
+    def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
+        """Return their sum, and that none is above the bound."""
+        summed = np.zeros(self.size)
+        if step == SIZES:
+            self._count(batch, summed)
+        elif not self._settled(step, path):
+            used = self.products.size
+            for first in range(0, int(batch[0].shape[0]), AT_ONCE):
+                part = tuple([column[first : first + AT_ONCE] for column in batch])
+                summed[:used] += self.products.total(self._columns(step, path, *part))
+            summed[:used] = self.products.normal(summed[:used])
+        return summed, 0
+
+    def _settled(self, step: int, path: Path) -> bool:
+        """Say whether a round has nothing more to do: the last one has left the parameters as they were."""
+        return FIRST < step < FIRST + self.rounds and np.array_equal(path[step], path[step - 1])
+
+    def _count(self, batch: Batch, counts: Array) -> None:
+        """Count the records, and of each column the numbers between powers of two."""
+        features, targets = dense(batch[0]), batch[1]
+        counts[0] = len(targets)
+        by_column = counts[1 : 1 + BUCKETS * (self.features + 1)].reshape(-1, BUCKETS)
+        for j, column in enumerate((targets, *features.T)):
+            exponents = np.frexp(column[column != 0.0])[1] - 1
+            bucket = (np.clip(exponents, LEAST, MOST - 1) - LEAST) // WIDE
+            by_column[j] = np.bincount(bucket, minlength=BUCKETS)
+
+    def _columns(self, step: int, path: Path, features: Any, targets: AnyArray) -> Array:
+        """Return the columns whose products are summed, as whole numbers: columns × records."""
+        frame = frame_of(path[min(step, COLUMNS)])
+        rows = dense(features)
+        if frame.centred:
+            rows = rows - frame.centres[1:-1]
+        columns = np.empty((self.features + 2, len(targets)))
+        if step <= COLUMNS or self.rounds == 0:
+            columns[:-2], columns[-2], columns[-1] = rows.T, 1.0, targets - frame.centres[0]
+        else:
+            scores = scores_of(rows, frame.raw(path[step]))
+            slopes, curvatures = self.loss.expansion(scores + frame.centres[0], targets)
+            roots = np.sqrt(curvatures)
+            np.multiply(rows.T, roots, out=columns[:-2])
+            columns[-2] = roots
+            columns[-1] = (scores - slopes / curvatures) * roots
+        units = np.ldexp(1.0, BELOW - frame.exponents)
+        columns[:-2] *= units[1:-1, None]
+        columns[-2] *= 2.0**BELOW
+        columns[-1] *= units[0]
+        return whole(columns)
+
+
+def dense(features: Any) -> Array:
+    """Return rows as an array."""
+    return np.asarray(features if isinstance(features, np.ndarray) else features.toarray(), dtype=np.float64)
+
+
+class Frame(NamedTuple):
+    """In which units, and less which centres, columns are seen: the target's first, then the features', then 1."""
+
+    exponents: Ints
+    centres: Array
+    centred: bool
+
+    def raw(self, iterate: Array) -> Array:
+        """Return an iterate's parameters in the units of the records: of the features, then the intercept."""
+        width = len(self.centres)
+        return np.ldexp(iterate[width + 1 :], self.exponents[0] - self.exponents[1:])
+
+
+def frame_of(iterate: Array) -> Frame:
+    """Return the frame that a step has found: its iterate has the exponents, then the centres."""
+    width = len(iterate) // 2
+    centres = iterate[width:]
+    return Frame(iterate[:width].astype(np.int64), centres, bool(centres.any()))
+
+
+def scores_of(rows: Array, parameters: Array) -> Array:
+    """Return the score of each row, to the last bit the same in whatever batch it comes: column after column."""
+    if len(rows) <= FEW:
+        scores = np.cumsum(rows * parameters[:-1], axis=1)[:, -1]
+    else:
+        scores = rows[:, 0] * parameters[0]
+        for j in range(1, rows.shape[1]):
+            scores += rows[:, j] * parameters[j]
+    return np.asarray(scores + parameters[-1])
+
+
+class Columns(NamedTuple):
+    """What is known of the columns: how much each varies, and the share of the records that have it at all."""
+
+    variances: Array
+    shares: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Newton:
+    """The laws of the rounds, and the solve at the end.
+
+    ``expected`` is the number of records that noise is made for, ``rate`` the share of them that rounds see;
+    ``spreads`` has the variance σ² of each round's noise, all 0 for none, and ``start_spread`` the standard deviation
+    of where it starts. ``C`` is scikit-learn's: the weight of the loss beside the penalty |w|²/2.
+    """
+
+    query: Expansion
+    expected: float
+    rate: float
+    spreads: tuple[float, ...]
+    start_spread: float
+    C: float = 1.0
+    standardize: bool = True
+    fit_intercept: bool = True
+
+    @property
+    def start(self) -> Array:
+        """Zeros. The first half of an iterate is for exponents, the second for centres or parameters.
+
+        Either has one number for the target, one for each feature, and one for the intercept.
+        """
+        return np.zeros(2 * self._width)
+
+    @property
+    def _width(self) -> int:
+        return self.query.features + 2
+
+    def step(self, step: int, path: Path, answer: Array) -> Array:
+        """Return what was drawn: it is the iterate."""
+        return answer
+
+    @cached_property
+    def _guess(self) -> Callable[[float, float], float] | None:
+        return getattr(self.query.loss, "guess", None) if self.fit_intercept and self.query.rounds else None
+
+    @cached_property
+    def _used(self) -> int:
+        """How many parameters there are."""
+        return self.query.features + self.fit_intercept
+
+    def law(self, step: int, path: Path, sums: Array) -> Law | None:
+        """Return the law of what a step draws."""
+        if step == SIZES:
+            return Point(np.append(self._sizes(sums[SIZES]), np.zeros(self._width)))
+        if step == CENTRES:
+            return Point(self._frame(frame_of(path[CENTRES]).exponents, sums))
+        if step == COLUMNS:
+            return self._starting(sums)
+        if step == FIRST + self.query.rounds:
+            return None
+        if not sums[step].any():  # settled, or nobody is there
+            return Point(path[step].copy())
+        frame = frame_of(path[COLUMNS])
+        return self._round(step - FIRST, path[step], frame, self._columns(sums), self._matrix(sums[step]))
+
+    def _sizes(self, counts: Array) -> Array:
+        """Return the power of two of the target and of each feature, and 0 for the intercept."""
+        by_column = counts[1 : 1 + BUCKETS * (self.query.features + 1)].reshape(-1, BUCKETS)
+        reaching = np.cumsum(by_column[:, ::-1], axis=1)[:, ::-1]
+        there = reaching[:, 0] > 0.0
+        highest = BUCKETS - 1 - np.argmax((reaching * MANY >= reaching[:, :1])[:, ::-1], axis=1)
+        return np.append(np.where(there, LEAST + WIDE * highest, 0.0), 0.0)
+
+    def _frame(self, exponents: Ints, sums: Array) -> Array:
+        """Return exponents and centres: those of columns that lie far from 0 are about these."""
+        matrix, records = self._matrix(sums[CENTRES]), max(float(sums[SIZES, 0]), 1.0)
+        order = [-1, *range(self.query.features)]  # the target comes first
+        means, squares = matrix[order, -2] / records, matrix.diagonal()[order] / records
+        variances = np.maximum(squares - means**2, NARROWEST * squares)
+        far = (means**2 > FAR**2 * variances) & (variances > 0.0) & self.fit_intercept  # which takes up the centres
+        spread = np.where(far, variances, 1.0)
+        finer = WIDE * np.floor(np.log2(spread) / (2 * WIDE)).astype(np.int64)  # in units of the first exponents
+        found = np.zeros((2, self._width))
+        found[0, :-1] = exponents[:-1] + np.where(far, finer, 0)
+        steps = np.ldexp(1.0, finer + WIDE)
+        found[1, :-1] = np.where(far, np.ldexp(np.rint(means / steps) * steps, exponents[:-1]), 0.0)
+        return found.reshape(-1)
+
+    def _matrix(self, sums: Array) -> Array:
+        """Return sums of products of the columns, 1 and the target, in their units."""
+        products = self.query.products
+        return products.matrix(sums[: products.size]) * 2.0 ** (-2 * BELOW)
+
+    def _columns(self, sums: Array) -> Columns:
+        features = self.query.features
+        matrix, counts = self._matrix(sums[COLUMNS]), sums[SIZES]
+        records = max(float(counts[0]), 1.0)
+        means, squares = matrix[:features, -2] / records, matrix.diagonal()[:features] / records
+        variances = squares - means**2
+        constant = variances <= NARROWEST * squares  # any weight will do
+        variances = np.where(constant, np.where(squares > 0.0, squares, 1.0), variances)
+        there = counts[1 + BUCKETS : 1 + BUCKETS * (features + 1)].reshape(-1, BUCKETS).sum(axis=1)
+        return Columns(variances, np.maximum(there, 1.0) / records)
+
+    def _penalty(self, variances: Array, frame: Frame) -> Array:
+        """Return the weight of each column's penalty, in its unit."""
+        weights = variances if self.standardize else np.ldexp(1.0, -2 * frame.exponents[1:-1])
+        return weights / self.C
+
+    def _starting(self, sums: Array) -> Law:
+        """Return the law of the first parameters: 0, but for an intercept near what the targets suggest."""
+        size = 2 * self._width
+        if self._guess is None:
+            return Point(np.zeros(size))
+        total = float(self._matrix(sums[COLUMNS])[-1, -2])
+        guess = self._guess(float(sums[SIZES, 0]), total) / (1.0 + self.start_spread**2 / 4.0)
+        if self.start_spread == 0.0:
+            return Point(np.append(np.zeros(size - 1), guess))
+        return Gaussian(np.array([guess]), np.ones((1, 1)), self.start_spread, size, size - 1)
+
+    def _round(self, number: int, last: Array, frame: Frame, columns: Columns, matrix: Array) -> Law:
+        """Return the law of a round: N(w + c·step, (c·s)²N⁻¹)."""
+        from scipy.linalg import lapack
+
+        used, spread, first = self._used, self.spreads[number], self._width + 1
+        point, curvature, pull = last[first : first + used], matrix[:used, :used], matrix[:used, -1]
+        penalty, damping = np.zeros(used), np.zeros(used)
+        features = self.query.features
+        penalty[:features] = self.rate * _power(self._penalty(columns.variances, frame))
+        damping[:features] = DAMPING * spread * _power(columns.variances / columns.shares)
+        penalty[features:] = 1e-9 * self.expected * self.rate
+        more = penalty + damping
+        metric = curvature + np.diag(more)
+        metric.reshape(-1)[:: used + 1] *= 1.0 + used * RIDGE
+        factor = np.tril(lapack.dpotrf(metric, lower=1)[0])
+        gradient = pull - curvature @ point - penalty * point
+        step = lapack.dpotrs(factor, gradient, lower=1)[0]
+        if spread == 0.0:
+            settled = gradient @ step <= SETTLED * matrix[-2, -2]
+            return Point(last.copy() if settled else self._placed(point + step))
+        inner = lapack.dtrtrs(factor, np.diag(np.sqrt(more)), lower=1)[0]
+        effective = max(used - float((inner**2).sum()), 1.0)
+        size = self.expected * self.rate
+        rss = matrix[-1, -1] - (point + step) @ pull - (point + step) @ (penalty * point + more * step)
+        variance = spread * max(rss / size, FINEST) * effective / used
+        shrunk = 1.0 / (1.0 + variance * effective / max(matrix[-2, -2], FINEST * size))
+        return Gaussian(point + shrunk * step, factor, shrunk * math.sqrt(variance), len(last), first)
+
+    def _placed(self, parameters: Array) -> Array:
+        """Return parameters as an iterate."""
+        placed = self.start
+        placed[self._width + 1 : self._width + 1 + self._used] = parameters
+        return placed
+
+    def model(self, path: Path, sums: Array) -> Array:
+        """Return the parameters of the columns and the intercept, in the units of the records."""
+        used, frame, features = self._used, frame_of(path[COLUMNS]), self.query.features
+        matrix = self._matrix(sums[-1])
+        penalty = np.zeros(used)
+        penalty[:features] = self._penalty(self._columns(sums).variances, frame)
+        curvature = matrix[:used, :used] + np.diag(penalty)
+        parameters = frame.raw(self._placed(_solve(curvature, matrix[:used, -1])))
+        parameters[-1] += frame.centres[0] - frame.centres[1:-1] @ parameters[:-1]
+        return parameters
+
+
+def _power(numbers: Array) -> Array:
+    """Return the nearest powers of two: so they seldom change when a record leaves."""
+    return np.exp2(np.rint(np.log2(numbers)))
+
+
+def _solve(matrix: Array, vector: Array) -> Array:
+    """Solve a positive definite system; what is not determined to working precision is kept small."""
+    from scipy.linalg import lapack
+
+    diagonal = matrix.diagonal()
+    inverse = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    scaled = matrix * inverse * inverse[:, None]
+    held = scaled.copy()
+    held.reshape(-1)[:: len(vector) + 1] += len(vector) * RIDGE
+    held.reshape(-1)[:: len(vector) + 1][diagonal <= 0.0] = 1.0
+    factor = lapack.dpotrf(held, lower=1)[0]
+    right = vector * inverse
+    solution = lapack.dpotrs(factor, right, lower=1)[0]
+    for _ in range(2):  # takes off again what was added to the diagonal, where the records determine it
+        solution = solution + lapack.dpotrs(factor, right - scaled @ solution, lower=1)[0]
+    return np.asarray(solution * inverse)
