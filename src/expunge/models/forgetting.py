@@ -63,7 +63,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of a parameter of a fitted model, note that it is not in effect, as `set_params` says."""
-        planned = "_owner" in self.__dict__ and name[-1] != "_" and name != "random_state"
+        planned = "_owner" in self.__dict__ and "_" not in (name[0], name[-1]) and name != "random_state"
         if planned and name in self._get_param_names() and not _same(getattr(self, name, None), value):
             self._owner.late = tuple(dict.fromkeys([*self._owner.late, name]))
         super().__setattr__(name, value)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.columns import is_sparse
-from expunge.base.errors import BadPlan
+from expunge.base.errors import BadPlan, PlanWarning, warn_caller
 from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
@@ -192,7 +192,10 @@ class LinearModel(SupervisedModel):
             self._refuse_others(_NOT_NEWTONS, "solver='newton' does without it")
             names = "rho", "C", "standardize", "fit_intercept"
             chosen = {name: getattr(self, name) for name in names}
-            return make_newton_plan(loss, features, int(expected or records), **chosen)
+            plan = make_newton_plan(loss, features, int(expected or records), **chosen)
+            for said in plan.advice():
+                warn_caller(said, PlanWarning)
+            return plan
         self._refuse_others(("C", "standardize"), "it goes with solver='newton'; for a penalty give alpha")
         choices = {name: getattr(self, name) for name in _CHOICES}
         if isinstance(self.clip, str) and self.clip == "auto":

@@ -281,9 +281,7 @@ class Serving:
                 self._owner.late = ()
             self.plan_ = plan  # another process may have made a new one
         owner = self._owner
-        self._derived = (
-            None if owner.solves_late else self._derive(owner.model())
-        )  # in one go: others predict
+        self._derived = None if owner.solves_late else self._derive(owner.model())  # in one go: others predict
 
     @property
     def _published(self) -> tuple[Any, ...]:

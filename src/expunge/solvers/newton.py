@@ -37,8 +37,6 @@ LEAST, MOST, WIDE = -64, 64, 4
 BUCKETS = (MOST - LEAST) // WIDE
 MANY = 16
 """A column is as large as those numbers are that at least one in so many reaches."""
-BELOW = 17
-"""How many binary digits below that size a column is rounded."""
 FEW = 8
 """Up to so many records scores are made row by row; the digits are the same."""
 DAMPING = 4.0
@@ -62,6 +60,8 @@ class Expansion:
     loss: CurvedLoss
     features: int
     rounds: int
+    digits: int
+    """How many binary digits below its size a column is rounded."""
 
     @cached_property
     def products(self) -> ExactProducts:
@@ -145,9 +145,9 @@ class Expansion:
             np.multiply(rows.T, roots, out=columns[:-2])
             columns[-2] = roots
             columns[-1] = (scores - slopes / curvatures) * roots
-        units = np.ldexp(1.0, BELOW - frame.exponents)
+        units = np.ldexp(1.0, self.digits - frame.exponents)
         columns[:-2] *= units[1:-1, None]
-        columns[-2] *= 2.0**BELOW
+        columns[-2] *= 2.0**self.digits
         columns[-1] *= units[0]
         return whole(columns)
 
@@ -279,7 +279,7 @@ class Newton:
     def _matrix(self, sums: Array) -> Array:
         """Return sums of products of the columns, 1 and the target, in their units."""
         products = self.query.products
-        return products.matrix(sums[: products.size]) * 2.0 ** (-2 * BELOW)
+        return products.matrix(sums[: products.size]) * 2.0 ** (-2 * self.query.digits)
 
     def _columns(self, sums: Array) -> Columns:
         features = self.query.features

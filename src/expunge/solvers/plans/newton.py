@@ -43,6 +43,8 @@ START = 0.1
 """The share of the budget that the start has."""
 UNTIL_SETTLED = 30
 """How many rounds there are without noise, at most; they end when nothing changes any more."""
+FEW_DIGITS, MANY_DIGITS = 17, 28
+"""How many binary digits of a column count, below its size: with noise, and without."""
 DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
@@ -100,9 +102,14 @@ class NewtonPlan(Sized):
         return expected_records(self.records)
 
     @cached_property
+    def _query(self) -> Expansion:
+        digits = FEW_DIGITS if self.rho < 1.0 else MANY_DIGITS
+        return Expansion(self.loss, self.features, self.rounds, digits)
+
+    @cached_property
     def newton(self) -> Newton:
         """The laws of the rounds."""
-        query = Expansion(self.loss, self.features, self.rounds)
+        query = self._query
         spreads, start = (0.0,) * self.rounds, 0.0
         if self.rho < 1.0 and self.rounds:
             width = 1.0 / sigma_for(self.rho)
@@ -129,7 +136,7 @@ class NewtonPlan(Sized):
     @property
     def numbers(self) -> int:
         """How many numbers a sum has."""
-        return Expansion(self.loss, self.features, self.rounds).size
+        return self._query.size
 
     @property
     def rounding_error(self) -> float:
@@ -250,6 +257,16 @@ class NewtonPlan(Sized):
         """Return what a drawing of the plan needs to know."""
         return Drawing(
             "rounds", "everyone", "identity", FIRST + self.rounds + 1, 1, self.records, self.rate, self.rho < 1.0
+        )
+
+    def advice(self) -> tuple[str, ...]:
+        """Return what is to be noticed of the plan by itself."""
+        if self.rounds:
+            return ()
+        enough = automatic_share(self.records, self.columns)
+        return (
+            f"rho={self.rho:.3g} is far below what {self.records:,} records with {self.columns:,} parameters allow: "
+            f"the model is exact least squares on the targets. For its own loss give about {enough:.2g}, or 'auto'.",
         )
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:

@@ -1,0 +1,200 @@
+"""Learners whose rounds are draws (Newton's method with a finish), and plausible mistakes with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cases.learners import Case
+from cases.mistakes import Control
+from expunge import MemoryRecords, Transcript
+from expunge.base.intake import Delete, Insert, Replace, Request
+from expunge.base.types import Array, Batch, Draws
+from expunge.engine.changing import change
+from expunge.engine.couplings import likelihood as coupling
+from expunge.engine.couplings.common import OldPass, Verdict
+from expunge.engine.laws import Gaussian, Law, Laws, Point
+from expunge.engine.learner import Learner
+from expunge.engine.randomness import Randomness
+from expunge.engine.transcript import Path
+from expunge.solvers.losses import Logistic, SquaredHinge
+from expunge.solvers.newton import FIRST, Expansion, Newton
+from expunge.solvers.plans.newton import make_newton_plan
+
+_rng = np.random.default_rng(4)
+ROWS = _rng.normal(size=(14, 2)) * np.array([1.0, 300.0])
+ROWS[-1] = [1.8, -360.0]
+TARGETS = np.where(ROWS[:, 0] > 0.0, 1.0, -1.0)
+TARGETS[-1] = -1.0
+TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
+"""Two columns that are the same."""
+FAR = ROWS + np.array([0.0, 1e5])
+"""A column that lies far from 0, and is centred."""
+LAST: tuple[Request, ...] = (Delete([13]),)
+NEWCOMER = np.array([[1.0, -500.0]]), np.array([1.0])
+STREAM: tuple[Request, ...] = (
+    Delete([13]), Delete([2, 3]), Insert(NEWCOMER, [99]), Replace((ROWS[:1], TARGETS[1:2]), [5]), Delete([99]),
+)  # fmt: skip
+
+
+def newton(
+    rho: float = 0.3, rounds: int = 2, rate: float = 1.0, loss: Any = None, features: int = 2, **more: Any
+) -> Learner:
+    loss = Logistic() if loss is None else loss
+    return make_newton_plan(loss, features, 14, rho=rho, rounds=rounds, rate=rate, **more).learner
+
+
+def _case(name: str, learner: Learner, requests: tuple[Request, ...] = LAST, rows: Array = ROWS) -> Case:
+    return Case(name, learner, requests, in_tests=True, columns=(rows, TARGETS))
+
+
+def cases() -> list[Case]:
+    return [
+        _case("newton, one round", newton(rounds=1)),
+        _case("newton, two rounds", newton()),
+        _case("newton, three rounds, a part", newton(rounds=3, rate=0.7)),
+        _case("newton, a centred column", newton(), rows=FAR),
+        _case("newton, no intercept, bare penalty", newton(fit_intercept=False, standardize=False)),
+        _case("newton, two columns the same", newton(), rows=TWINS),
+        _case("newton, squared hinge", newton(loss=SquaredHinge())),
+        _case("newton, little noise", newton(rho=0.9)),
+        _case("newton, no rounds", newton(rounds=0)),
+        _case("newton, insertion", newton(rate=0.8), (Insert(NEWCOMER, [99]),)),
+        _case("newton, several at once", newton(), (Delete([1, 5, 13]),)),
+        _case("newton, a stream", newton(rate=0.8), STREAM),
+        _case("newton, all leave but two", newton(), (Delete(list(range(1, 13))),)),
+    ]
+
+
+# --- mistakes ---------------------------------------------------------------------------------------
+
+
+class WithoutDeterminant(Gaussian):
+    def log_density(self, drawn: Array) -> Any:
+        return super().log_density(drawn) - self._constant
+
+
+class RoundedAtTheEnd(Gaussian):
+    def draw(self, draws: Draws, number: int = 1) -> Array:
+        normal = draws.standard_normal((len(self.mean), number))
+        found = self.mean + self.scale * np.linalg.solve(self.factor.T, normal).T
+        drawn = np.zeros((number, self.size))
+        inside = slice(self.first, self.first + len(self.mean))
+        drawn[:, inside] = np.floor(found / self._units + draws.random(found.shape)) * self._units
+        return drawn
+
+
+def _anew(one: Law, other: Law, randomness: Randomness) -> Array:
+    return other.draw(randomness.noise)[0]
+
+
+def _finish_stays(
+    learner: Learner, records: MemoryRecords, transcript: Transcript, request: Request, rng: np.random.Generator
+) -> tuple[MemoryRecords, Transcript]:
+    before = transcript.sums[-1:].copy()
+    kept = change(learner, records, transcript, request, rng).commit().kept
+    if kept:
+        transcript.sums.write(transcript.steps - 1, before)
+    return records, transcript
+
+
+_likelihood = coupling.likelihood
+COUPLING = "expunge.engine.couplings.likelihood.likelihood"
+
+
+def _looks_at_the_finish(old: OldPass, laws: Laws) -> Verdict:
+    """Replay also where the finish would change a lot, by the draws that it was made at."""
+    verdict = _likelihood(old, laws)
+    finish = old.steps - 1
+    if verdict.first is None and laws.model(old.path_to(finish), old.sums[:])[-1] > 0.0:
+        law = laws.law(FIRST, old.path_to(FIRST), np.stack([verdict.sums[row] for row in range(FIRST + 1)]))
+        assert law is not None
+        verdict.first, verdict.known, verdict.drawn = FIRST, verdict.sums[FIRST], law.draw(old.draws)[0]
+        verdict.sums = {row: verdict.sums[row] for row in range(FIRST)}
+    return verdict
+
+
+class InFloatingPoint(Expansion):
+    """Sums that are rounded: as they are, minus what leaves, they have other digits than sums that never had it."""
+
+    def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
+        total, above = super().total(step, path, batch)
+        used = self.products.size
+        if step > 0:
+            low, middle, high = total[:used].reshape(3, -1)
+            total[:used] = np.concatenate([((high * 2.0**33 + middle) * 2.0**33 + low) / 3.0, 0 * low, 0 * low])
+        return total, above
+
+    def normal(self, sums: Array) -> Array:
+        return sums
+
+
+class PretendedPoint(Point):
+    """An exact solution that passes for a draw which any records could have made."""
+
+    lattice = "point"
+
+
+class FromExactSums(Newton):
+    """The last round does not draw: the finish is then an exact query at a point that depends on exact sums."""
+
+    def law(self, step: int, path: Path, sums: Array) -> Law | None:
+        law = super().law(step, path, sums)
+        if step != FIRST + self.query.rounds - 1 or not isinstance(law, Gaussian):
+            return law
+        solution = self.start
+        solution[law.first : law.first + len(law.mean)] = law.mean
+        return PretendedPoint(solution)
+
+
+class Downdated(Newton):
+    """The model follows from the inverse of the last one, from which what has left is taken out."""
+
+    def model(self, path: Path, sums: Array) -> Array:
+        matrix = self._matrix(sums[-1])[:-1, :-1] + np.eye(self.query.features + 1) / 7.0
+        known = _KEPT.get("inverse")
+        if known is None:
+            inverse = np.linalg.inv(matrix)
+        else:
+            old, inverse = known
+            values, vectors = np.linalg.eigh(old - matrix)
+            left = vectors[:, -1] * np.sqrt(max(values[-1], 0.0))
+            moved = inverse @ left
+            inverse = inverse + np.outer(moved, moved) / (1.0 - left @ moved)
+        _KEPT["inverse"] = matrix, inverse
+        return inverse @ self._matrix(sums[-1])[:-1, -1]
+
+    @staticmethod
+    def forget() -> None:
+        _KEPT.clear()
+
+
+_KEPT: dict[str, Any] = {}
+
+
+def with_laws(learner: Learner, kind: type[Newton]) -> Learner:
+    laws: Any = learner.laws
+    given = {name: getattr(laws, name) for name in laws.__dataclass_fields__}
+    made = kind(**given)
+    return replace(learner, rule=made, laws=made)
+
+
+def _with_query(learner: Learner, kind: type[Expansion]) -> Learner:
+    laws: Any = learner.laws
+    query = kind(laws.query.loss, laws.query.features, laws.query.rounds, laws.query.digits)
+    made = replace(laws, query=query)
+    return replace(learner, query=query, rule=made, laws=made)
+
+
+def controls() -> list[Control]:
+    usual = newton(rho=0.15)
+    case = _case("newton", usual)
+    return [
+        Control("a fresh draw instead of what is due", case, {"due": _anew}),
+        Control("a finish that stays as it was", case, serve=_finish_stays),
+        Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
+        Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
+        Control("a finish at a point that depends on sums", case, mistaken=with_laws(usual, FromExactSums)),
+    ]  # fmt: skip

@@ -1,0 +1,280 @@
+"""Estimators with solver='newton': scikit-learn's models on tables as they are, with exact deletion."""
+
+import pickle
+from unittest import mock
+
+import numpy as np
+import pytest
+import sklearn.linear_model
+import sklearn.svm
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import expunge
+from expunge import BadPlan, BadRecords, LinearSVC, LogisticRegression
+from expunge.solvers.newton import Newton
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*noise and step sizes no longer fit:expunge.SizeWarning")
+
+
+def table(n=600, d=4, seed=0):
+    """Return a table with columns of very different units, one of them far from 0."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(X @ np.linspace(1.0, -1.0, d) + rng.logistic(size=n) > 0.3, "yes", "no")
+    return X * 10.0 ** np.arange(-3, d - 3) + np.append(np.zeros(d - 1), 1e4), y
+
+
+X, Y = table()
+
+
+def newton(**more):
+    return LogisticRegression(solver="newton", **more)
+
+
+def fitted(**more):
+    return newton(**more).fit(X, Y, ids=np.arange(len(Y)))
+
+
+def close(mine, other):
+    return np.allclose(mine.coef_, other.coef_, rtol=2e-6) and np.allclose(mine.intercept_, other.intercept_, rtol=2e-6)
+
+
+# --- what is learned ----------------------------------------------------------------------------------
+
+
+def test_without_noise_it_is_scikit_learns_behind_a_scaler():
+    pipe = make_pipeline(StandardScaler(), sklearn.linear_model.LogisticRegression(C=0.5, tol=1e-12, max_iter=10_000))
+    expected = pipe.fit(X, Y).decision_function(X)
+    scores = fitted(rho=1.0, C=0.5).decision_function(X)
+    assert np.allclose(scores, expected, atol=1e-5)
+
+
+def test_without_scaling_it_is_scikit_learns_own():
+    rows = np.random.default_rng(1).normal(size=(400, 3))
+    labels = rows[:, 0] + rows[:, 1] ** 2 > 0.5
+    for intercept in (True, False):
+        mine = newton(rho=1.0, standardize=False, fit_intercept=intercept).fit(rows, labels)
+        other = sklearn.linear_model.LogisticRegression(tol=1e-12, max_iter=10_000, fit_intercept=intercept)
+        assert close(mine, other.fit(rows, labels))
+
+
+def test_weights_of_classes_count_as_in_scikit_learn():
+    rows = np.random.default_rng(1).normal(size=(400, 3))
+    labels = np.where(rows[:, 0] > 0.8, "rare", "usual")
+    weight = {"rare": 3.0, "usual": 1.0}
+    mine = newton(rho=1.0, standardize=False, class_weight=weight).fit(rows, labels)
+    other = sklearn.linear_model.LogisticRegression(class_weight=weight, tol=1e-12, max_iter=10_000).fit(rows, labels)
+    assert close(mine, other)
+
+
+def test_the_support_vector_machine_is_scikit_learns():
+    rows = np.random.default_rng(1).normal(size=(400, 3))
+    labels = rows[:, 0] + 0.3 * np.random.default_rng(2).normal(size=400) > 0.1
+    mine = LinearSVC(solver="newton", rho=1.0, standardize=False).fit(rows, labels)
+    other = sklearn.svm.LinearSVC(dual=False, tol=1e-12, max_iter=100_000, intercept_scaling=1e4).fit(rows, labels)
+    assert np.allclose(mine.coef_, 2.0 * 0.5 * other.coef_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("rho", ["auto", 0.05])
+def test_with_noise_it_is_nearly_as_good(rho):
+    rows, labels = table(20_000)
+    test, truth = table(5_000, seed=1)
+    pipe = make_pipeline(StandardScaler(), sklearn.linear_model.LogisticRegression()).fit(rows, labels)
+    model = newton(rho=rho, random_state=0).fit(rows, labels)
+    assert model.score(test, truth) > pipe.score(test, truth) - 0.004
+
+
+def test_far_too_little_rho_gives_least_squares_and_never_replays():
+    with pytest.warns(expunge.PlanWarning, match="rho"):
+        model = fitted(rho=1e-6)
+    assert model.plan_.rounds == 0
+    assert model.score(X, Y) > 0.7
+    assert model.unlearn(np.arange(50)).kept
+
+
+# --- requests -----------------------------------------------------------------------------------------
+
+
+def test_requests_of_all_kinds_leave_a_state_that_verifies():
+    model = fitted(rho=0.3)
+    model.unlearn([17, 42])
+    model.insert(X[:2], Y[:2], ids=[1000, 1001])
+    model.replace(X[3:4], Y[3:4], ids=[1000])
+    model.partial_fit(X[5:6], Y[5:6], ids=[2000])
+    found = model.verify()
+    assert found.ok, found.problems
+    assert model.n_records_ == len(Y) + 1
+    assert (model.replay_probability([1, 2]) <= 1.0).all()
+
+
+def test_the_model_changes_with_every_deletion_and_is_solved_once_when_it_is_read():
+    model = fitted(rho=0.05)
+    before = model.coef_.copy()
+    solve, calls = Newton.model, []
+
+    def counted(self, path, sums):
+        calls.append(1)
+        return solve(self, path, sums)
+
+    with mock.patch.object(Newton, "model", counted):
+        for one in range(20):
+            model.unlearn([one])
+        assert not calls
+        first, second = model.coef_, model.predict(X)
+        assert len(calls) == 1
+    assert not np.array_equal(first, before)
+    assert len(second) == len(X)
+
+
+def test_deleting_with_no_noise_is_refitting():
+    model = fitted(rho=1.0)
+    model.unlearn(np.arange(100))
+    fresh = newton(rho=1.0, expected_records=len(Y)).fit(X[100:], Y[100:])
+    assert np.array_equal(model.coef_, fresh.coef_)
+
+
+def test_subjects_leave_with_all_their_records():
+    model = newton(rho=0.3).fit(X, Y, subjects=np.arange(len(Y)) // 3)
+    model.unlearn(subjects=[4, 7])
+    assert model.n_records_ == len(Y) - 6
+    assert model.verify().ok
+
+
+def test_sparse_rows_give_the_same_model():
+    rows = np.where(np.random.default_rng(0).random(X.shape) < 0.5, 0.0, X)
+    dense, thin = (newton(rho=1.0).fit(one, Y) for one in (rows, sparse.csr_array(rows)))
+    assert np.array_equal(dense.coef_, thin.coef_)
+    thin.unlearn([1])
+    assert thin.verify().ok
+
+
+def test_it_can_be_pickled_and_cloned():
+    model = fitted(rho=0.3)
+    model.unlearn([3])
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.coef_, model.coef_)
+    assert clone(model).get_params() == model.get_params()
+    assert again.unlearn([4]).removed == 1
+
+
+def test_the_serving_copy_is_scikit_learns():
+    model = fitted()
+    serving = model.to_sklearn()
+    assert type(serving) is sklearn.linear_model.LogisticRegression
+    assert np.array_equal(serving.predict(X), model.predict(X))
+    assert np.allclose(serving.predict_proba(X), model.predict_proba(X))
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def test_a_file_serves_requests_and_does_not_hold_the_model(tmp_path):
+    model = fitted(rho=0.3)
+    model.save(tmp_path / "m.expunge")
+    with expunge.open(tmp_path / "m.expunge") as stored, expunge.open(tmp_path / "m.expunge", read_only=True) as reader:
+        assert np.array_equal(stored.coef_, model.coef_)
+        stored.unlearn([5, 6])
+        stored.insert(X[:1], Y[:1], ids=[5000])
+        assert np.array_equal(stored.coef_, reader.coef_)
+        found = stored.verify()
+        assert found.ok, found.problems
+        parameters = stored.coef_.tobytes()
+        stored.replan()
+        assert stored.verify().ok
+        assert len(stored.export_receipts()["receipts"]) == 2
+    assert parameters not in (tmp_path / "m.expunge").read_bytes()
+
+
+def test_another_solver_needs_a_new_fit():
+    model = fitted()
+    model.set_params(solver="dual_averaging")
+    with pytest.raises(BadPlan, match="solver"):
+        model.replan()
+
+
+# --- edges --------------------------------------------------------------------------------------------
+
+
+def test_deleting_every_record_leaves_zeros_and_new_ones_can_come():
+    model = fitted(rho=0.3)
+    with pytest.warns(UserWarning, match="every record"):
+        model.unlearn(np.arange(len(Y)))
+    assert not model.coef_.any()
+    assert model.verify().ok
+    model.insert(X, Y, ids=np.arange(len(Y)))
+    assert model.score(X, Y) > 0.6
+
+
+@pytest.mark.parametrize("rho", [0.3, 1.0])
+def test_a_class_that_vanishes_leaves_a_finite_model(rho):
+    model = fitted(rho=rho)
+    model.unlearn(np.flatnonzero(Y == "yes"))
+    assert np.isfinite(model.coef_).all()
+    assert (model.predict(X) == "no").mean() > 0.9
+
+
+@pytest.mark.parametrize("rho", [0.2, 1.0])
+def test_separable_data_constant_and_equal_columns_give_finite_models(rho):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 2))
+    rows = np.column_stack([rows, rows[:, 0], np.full(500, 7.0), np.zeros(500), 1e9 + rows[:, 1]])
+    labels = rows[:, 0] > 0.0
+    model = newton(rho=rho).fit(rows, labels)
+    assert np.isfinite(model.coef_).all()
+    assert model.score(rows, labels) > 0.9
+    model.unlearn([0, 1])
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e6, 1e15])
+def test_units_make_no_difference(unit):
+    mine = newton(rho=1.0).fit(X * unit, Y)
+    assert np.allclose(mine.coef_ * unit, fitted(rho=1.0).coef_, rtol=1e-4)
+
+
+def test_two_records_and_one():
+    model = newton().fit(X[:2], ["no", "yes"])
+    model.unlearn([0])
+    assert np.isfinite(model.coef_).all()
+    assert model.verify().ok
+
+
+# --- bad input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"rho": 0.0}, "rho"), ({"rho": 2.0}, "rho"), ({"rho": 1e-9}, "rho"), ({"C": 0.0}, "C"), ({"C": -1.0}, "C"),
+        ({"standardize": "yes"}, "standardize"), ({"feature_norm": 2.0}, "feature_norm"), ({"epochs": 3}, "epochs"),
+        ({"n_components": 2}, "n_components"), ({"alpha": 0.1}, "alpha"), ({"class_weight": {"no": 0.0}}, "weight"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_named(given, named):
+    with pytest.raises(BadPlan, match=named):
+        fitted(**given)
+
+
+def test_parameters_of_newton_need_it():
+    with pytest.raises(BadPlan, match="solver='newton'"):
+        LogisticRegression(C=2.0).fit(X, Y)
+
+
+def test_three_classes_are_refused_with_a_remedy():
+    with pytest.raises(BadPlan, match="dual_averaging"):
+        newton().fit(X, np.arange(len(Y)) % 3)
+
+
+def test_numbers_that_no_unit_fits_are_refused():
+    rows = X.copy()
+    rows[3, 1] = 1e300
+    with pytest.raises(BadRecords, match="1e\\+300"):
+        newton().fit(rows, Y)
+    model = fitted()
+    before = model.coef_.copy()
+    with pytest.raises(BadRecords, match="1e\\+300"):
+        model.insert(rows[3:4], Y[3:4], ids=[9999])
+    assert np.array_equal(model.coef_, before)
