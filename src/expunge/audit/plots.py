@@ -11,6 +11,7 @@ import numpy as np
 from expunge.audit.canvas import BLUE, DARK, GREY, ORANGE, PALE, figure
 from expunge.audit.findings import Activity, Calibration, Noise, Score
 from expunge.audit.scoring import said_value
+from expunge.base.wording import counted
 
 BY_DAY = 92
 """Over a longer time, months are shown instead of days."""
@@ -179,4 +180,4 @@ def calibration_plot(calibration: Calibration) -> str:
         axes.legend(frameon=False, fontsize=8, loc="upper left", markerscale=0.6)
 
     said = ", ".join(f"{x:g} predicted and {y:g} observed" for x, y in zip(predicted, observed, strict=True))
-    return figure("calibration", f"Calibration on {counts.sum():,} test records: {said}.", 2.9, draw)
+    return figure("calibration", f"Calibration on {counted(counts.sum(), 'test record')}: {said}.", 2.9, draw)

@@ -5,8 +5,8 @@ ACTIVITY = (
 )
 
 CALIBRATION = (
-    "A dot for each tenth of the {}, larger if it has more test records. On the dashed line the class is true as often as "
-    "predicted. The expected calibration error is the mean distance from that line over all test records."
+    "A dot for each tenth of the {}, larger if it has more test records. On the dashed line the class is true as often "
+    "as predicted. The expected calibration error is the mean distance from that line over all test records."
 )
 
 USES = {
