@@ -24,6 +24,7 @@ from expunge.audit.findings import (
 )
 from expunge.audit.page import shown
 from expunge.audit.plots import activity_plot, calibration_plot, score_plot
+from expunge.audit.score_tables import share_or_dash
 from expunge.base.errors import NotAStore, StoreError
 
 pytest.importorskip("matplotlib")
@@ -228,7 +229,7 @@ def test_precision_recall_and_calibration_are_reported(found, text):
         assert title in said
     assert "AUC, mean of each class against the rest 0." in said
     first = found.score.classes[0]
-    assert f"{first.records} {first.precision:.3f} {first.recall:.3f}" in said
+    assert f"{first.records} {share_or_dash(first.precision)} {share_or_dash(first.recall)}" in said
     for one in found.score.calibration.bins:
         assert f"{one.low:.1f} to {one.high:.1f} {one.records} {one.predicted:g} {one.observed:g}" in said
     assert re.search(r'aria-label="Calibration on 80 test records: 0\.', text)
