@@ -10,9 +10,21 @@ import pytest
 import expunge
 from expunge.audit import render, report, write_report
 from expunge.audit.diagrams import noise_diagram, plan_diagram
-from expunge.audit.findings import Activity, Audit, Check, Drawing, Facts, Noise, Score
+from expunge.audit.findings import (
+    Activity,
+    Audit,
+    Calibration,
+    CalibrationBin,
+    Check,
+    ClassScore,
+    Drawing,
+    Facts,
+    Noise,
+    Score,
+)
 from expunge.audit.page import shown
-from expunge.audit.plots import activity_plot, score_plot
+from expunge.audit.plots import activity_plot, calibration_plot, score_plot
+from expunge.audit.score_tables import share_or_dash
 from expunge.base.errors import NotAStore, StoreError
 
 pytest.importorskip("matplotlib")
@@ -87,7 +99,7 @@ def text(found):
 @pytest.fixture
 def _undrawn(monkeypatch):
     """Pictures take a while, and some tests are not about them."""
-    for name in ("plan_diagram", "noise_diagram", "noise_plot", "activity_plot", "score_plot"):
+    for name in ("plan_diagram", "noise_diagram", "noise_plot", "activity_plot", "score_plot", "calibration_plot"):
         monkeypatch.setattr(report, name, lambda what: "<svg></svg>")
 
 
@@ -208,6 +220,42 @@ def test_scores_of_all_kinds_are_reported(found):
         assert score_plot(score)
     many = Score("classes", 40, (("accuracy", 0.5), ("most", 0.1)), tuple("abcdefghijklmnop"), ((1,) * 16,) * 16)
     assert "Predictions on the test records" not in render(replace(found, score=many))
+
+
+def test_precision_recall_and_calibration_are_reported(found, text):
+    said = " ".join(Page(text).text.split())
+    assert len(found.score.classes) == 5
+    for title in ("Precision and recall by class", "Calibration", "Predicted probabilities and what was observed"):
+        assert title in said
+    assert "AUC, mean of each class against the rest 0." in said
+    first = found.score.classes[0]
+    assert f"{first.records} {share_or_dash(first.precision)} {share_or_dash(first.recall)}" in said
+    for one in found.score.calibration.bins:
+        assert f"{one.low:.1f} to {one.high:.1f} {one.records} {one.predicted:g} {one.observed:g}" in said
+    assert re.search(r'aria-label="Calibration on 80 test records: 0\.', text)
+
+
+@pytest.mark.usefixtures("_undrawn")
+def test_undefined_scores_are_said_and_not_drawn(found):
+    classes = tuple(ClassScore(f"<i>{j}", j, None, 0.5) for j in range(120))
+    calibration = Calibration("<i>Yes", (CalibrationBin(0.0, 0.1, 4, 0.05, 0.0),))
+    values = (("accuracy", 0.5), ("most", 0.1), ("AUC", None))
+    names = ("<i>No", "<i>Yes")
+    score = Score("classes", 4, values, names, ((1, 1), (1, 1)), classes=classes, calibration=calibration,
+                  notes=("AUC is undefined: <why>.",))  # fmt: skip
+    text = render(replace(found, score=score))
+    assert "AUC undefined. AUC is undefined: &lt;why&gt;." in text
+    assert "The 50 of 120 classes with the most records." in text
+    assert "&lt;i&gt;119" in text
+    assert "&lt;i&gt;69<" not in text
+    assert "The probability of class &lt;i&gt;Yes, and how often" in text
+    assert "<i>" not in text
+    Page(text)
+
+
+def test_calibration_of_one_bin_can_be_drawn():
+    svg = calibration_plot(Calibration(None, (CalibrationBin(0.9, 1.0, 1, 1.0, 1.0),)))
+    assert 'aria-label="Calibration on 1 test record: 1 predicted and 1 observed."' in svg
 
 
 @pytest.mark.usefixtures("_undrawn")

@@ -85,6 +85,58 @@ def test_an_evaluation_of_numbers_and_of_clusters(model, done):
     assert 0 < found["mean_squared_distance"] < 4
 
 
+def test_an_evaluation_has_the_scores_that_people_need(model, done):
+    model()
+    said = flat(done(*EVALUATE, "others.csv"))
+    for part in (" AUC ", " log-loss ", " expected calibration error ", "class records precision recall",
+                 "calibration: the probability of class yes"):  # fmt: skip
+        assert part in said
+    found = done(*EVALUATE, "others.csv", "--json")
+    assert 0.0 <= found["auc"] <= 1.0
+    assert found["log_loss"] > 0.0
+    assert 0.0 < found["expected_calibration_error"] <= 1.0
+    no, yes = found["by_class"]
+    assert [no["label"], yes["label"]] == ["no", "yes"]
+    assert [no["records"], yes["records"]] == [sum(row) for row in found["confusion"]]
+    assert yes["recall"] == pytest.approx(found["confusion"][1][1] / yes["records"], abs=1e-3)
+    assert found["calibration"]["of"] == "yes"
+    bins = found["calibration"]["bins"]
+    assert sum(one["records"] for one in bins) == 20
+    assert all(one["low"] <= one["predicted"] <= one["high"] for one in bins)
+
+
+def test_an_evaluation_without_probabilities(model, done):
+    model("svm")
+    found = done(*EVALUATE, "others.csv", "--json")
+    assert 0.0 <= found["auc"] <= 1.0
+    assert [*found["by_class"][0]] == ["label", "records", "precision", "recall"]
+    assert not {"log_loss", "expected_calibration_error", "calibration"} & set(found)
+    assert "calibration" not in done(*EVALUATE, "others.csv")
+
+
+def test_an_evaluation_on_one_class_says_that_there_is_no_auc(model, run, done, tmp_path):
+    model()
+    write_csv(tmp_path / "one.csv", [row for row in people(40, 101) if row[7] == "no"])
+    found = done(*EVALUATE, "one.csv", "--json")
+    assert found["auc"] is None
+    assert found["notes"] == ["AUC is undefined: all test records are of one class."]
+    result = run(*EVALUATE, "one.csv")
+    assert "AUC undefined" in flat(result.out)
+    assert "Note: AUC is undefined: all test records are of one class." in flat(result.err)
+
+
+def test_an_evaluation_of_equal_numbers_has_no_r2(model, done, tmp_path):
+    model("ridge")
+    found = done(*EVALUATE, "others.csv", "--json")
+    assert found["root_mean_squared_error"] ** 2 == pytest.approx(found["mean_squared_error"], rel=1e-3)
+    rows = [(*row[:6], 100, row[7]) for row in people(20, 101)]
+    write_csv(tmp_path / "same.csv", rows)
+    found = done(*EVALUATE, "same.csv", "--json")
+    assert found["r2"] is None
+    assert found["mean_absolute_error"] > 0
+    assert found["notes"] == ["R² is undefined: all targets are equal."]
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 OUTPUTS = {

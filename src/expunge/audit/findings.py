@@ -178,13 +178,52 @@ class Rehearsal:
 
 
 @dataclass(frozen=True)
+class ClassScore:
+    """How well a class is recognised."""
+
+    label: str
+    records: int
+    """How many test records are of this class."""
+    precision: float | None
+    """The share of those named so that are of this class; None if none is named so."""
+    recall: float | None
+    """The share of this class that is named so; None if no test record is of this class."""
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Records whose predicted probability is between ``low`` and ``high``.
+
+    Shares are rounded to what the number of records supports.
+    """
+
+    low: float
+    high: float
+    records: int
+    predicted: float
+    """The mean predicted probability."""
+    observed: float
+    """The share of which the prediction is true."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Whether predicted probabilities are true: what happens in seven of ten cases should be given 0.7."""
+
+    of: str | None
+    """The class whose probability it is; None: for each record the class that is named."""
+    bins: tuple[CalibrationBin, ...]
+    """Those that have records."""
+
+
+@dataclass(frozen=True)
 class Score:
     """How good the model is on records that were given for it."""
 
     kind: Literal["classes", "numbers", "clusters"]
     records: int
-    values: tuple[tuple[str, float], ...]
-    """What was measured: its name and value."""
+    values: tuple[tuple[str, float | None], ...]
+    """What was measured: its name, and its value or None where that is undefined. Of classes, accuracy comes first."""
     labels: tuple[str, ...] = ()
     """Classes, or clusters."""
     counts: tuple[tuple[int, ...], ...] = ()
@@ -192,6 +231,11 @@ class Score:
     edges: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
     """For numbers: the share of records whose error is between every two edges."""
+    classes: tuple[ClassScore, ...] = ()
+    calibration: Calibration | None = None
+    """Where the model has probabilities."""
+    notes: tuple[str, ...] = ()
+    """Sentences: what is undefined, and why."""
 
 
 @dataclass(frozen=True)

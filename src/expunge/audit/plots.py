@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from expunge.audit.canvas import BLUE, DARK, GREY, ORANGE, PALE, figure
-from expunge.audit.findings import Activity, Noise, Score
+from expunge.audit.findings import Activity, Calibration, Noise, Score
+from expunge.audit.scoring import said_value
+from expunge.base.wording import counted
 
 BY_DAY = 92
 """Over a longer time, months are shown instead of days."""
@@ -118,7 +120,7 @@ def score_plot(score: Score) -> str:
 
 
 def _bars(score: Score) -> str:
-    (_, right), (_, most) = score.values
+    right, most = (value or 0.0 for _, value in score.values[:2])
 
     def draw(axes: Any) -> None:
         bars = axes.barh(["most frequent class", "this model"], [100 * most, 100 * right], 0.6, color=[PALE, BLUE])
@@ -140,8 +142,7 @@ def _errors(score: Score) -> str:
         axes.set_xlabel("prediction minus truth (the outermost bars include everything beyond)")
         axes.set_ylabel("% of test records")
 
-    said = ", ".join(f"{name} {value:.4g}" for name, value in score.values)
-    return figure("score", f"Histogram of the errors on {score.records:,} test records; {said}.", 2.4, draw)
+    return figure("score", f"Histogram of the errors on {score.records:,} test records; {_said(score)}.", 2.4, draw)
 
 
 def _sizes(score: Score) -> str:
@@ -154,5 +155,29 @@ def _sizes(score: Score) -> str:
         axes.set_ylabel("% of test records")
         axes.xaxis.get_major_locator().set_params(integer=True)
 
-    said = ", ".join(f"{name} {value:.4g}" for name, value in score.values)
-    return figure("score", f"Sizes of {len(counts):,} clusters on {score.records:,} test records; {said}.", 2.2, draw)
+    label = f"Sizes of {len(counts):,} clusters on {score.records:,} test records; {_said(score)}."
+    return figure("score", label, 2.2, draw)
+
+
+def _said(score: Score) -> str:
+    return ", ".join(f"{name} {said_value(name, value)}" for name, value in score.values)
+
+
+def calibration_plot(calibration: Calibration) -> str:
+    """Draw observed shares against predicted probabilities: a dot for each bin, larger if it has more records."""
+    predicted = [one.predicted for one in calibration.bins]
+    observed = [one.observed for one in calibration.bins]
+    counts = np.array([one.records for one in calibration.bins])
+
+    def draw(axes: Any) -> None:
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1.0, linestyle="--", label="perfectly calibrated")
+        axes.plot(predicted, observed, color=BLUE, linewidth=1.2)
+        axes.scatter(predicted, observed, 14 + 110 * counts / counts.max(), color=BLUE, alpha=0.8, label="this model")
+        axes.set_xlim(-0.04, 1.04)
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_xlabel("predicted probability")
+        axes.set_ylabel("observed share")
+        axes.legend(frameon=False, fontsize=8, loc="upper left", markerscale=0.6)
+
+    said = ", ".join(f"{x:g} predicted and {y:g} observed" for x, y in zip(predicted, observed, strict=True))
+    return figure("calibration", f"Calibration on {counted(counts.sum(), 'test record')}: {said}.", 2.9, draw)

@@ -14,10 +14,12 @@ from expunge.audit.auditor import ordinal
 from expunge.audit.diagrams import noise_diagram, plan_diagram
 from expunge.audit.findings import Audit, Check, Given, ReceiptLine, Rehearsal, Score
 from expunge.audit.page import CSS, drawn, listed, shown, table
-from expunge.audit.plots import activity_plot, noise_plot, score_plot
-from expunge.audit.words import ACTIVITY, ADDS, DOES_NOT_SHOW, SHOWS, SHOWS_OF_ARRIVAL, USES
+from expunge.audit.plots import activity_plot, calibration_plot, noise_plot, score_plot
+from expunge.audit.score_tables import probability_of, score_tables
+from expunge.audit.scoring import said_value
+from expunge.audit.words import ACTIVITY, ADDS, CALIBRATION, DOES_NOT_SHOW, SHOWS, SHOWS_OF_ARRIVAL, USES
 from expunge.base.errors import StoreError
-from expunge.base.wording import size
+from expunge.base.wording import counted, size
 from expunge.solvers.plans.protocol import Drawing
 from expunge.store.saving import as_path
 from expunge.store.surroundings import ENDINGS
@@ -29,8 +31,6 @@ RESULTS = {
     "measured": "Measured",
     "not checked": "– Not checked",
 }
-MOST_CLASSES = 12
-"""How many classes a table of predictions has at most."""
 
 
 def write_report(audit: Audit, path: str | PathLike[str]) -> None:
@@ -102,8 +102,8 @@ def _sections(audit: Audit, title: str) -> Iterator[str]:
         yield _section("people", "People who were looked for", _people(audit.given))
     if pictures := list(_pictures(audit)):
         yield _section("pictures", "Pictures", f'<div class="figures">{"".join(pictures)}</div>')
-    if audit.score is not None and audit.score.kind == "classes" and len(audit.score.labels) <= MOST_CLASSES:
-        yield _section("predictions", "Predictions on the test records", _confusion(audit.score))
+    if audit.score is not None:
+        yield from (_section(*each) for each in score_tables(audit.score))
     if audit.rehearsal is not None:
         yield _section("rehearsal", "Rehearsal of a deletion", _rehearsal(audit.rehearsal))
     yield _section("meaning", "What this shows, and what it does not", _meaning(audit))
@@ -265,40 +265,21 @@ def _pictures(audit: Audit) -> Iterator[str]:
     if audit.activity:
         yield drawn("Deleted records, by day", activity_plot(audit.activity), ACTIVITY)
     if audit.score is not None:
-        what = "; ".join(f"{shown(name)} {value:.4g}" for name, value in audit.score.values)
-        caption = f"{audit.score.records:,} test records; {what}. The score says nothing about deletion."
-        yield drawn("Score on the test records", score_plot(audit.score), caption)
+        yield from _score_pictures(audit.score)
+
+
+def _score_pictures(score: Score) -> Iterator[str]:
+    what = "; ".join(f"{name} {said_value(name, value)}" for name, value in score.values)
+    notes = " ".join([f"{counted(score.records, 'test record')}; {what}.", *score.notes])
+    caption = f"{shown(notes, 800)} The score says nothing about deletion."
+    yield drawn("Score on the test records", score_plot(score), caption)
+    if score.calibration is not None:
+        of = shown(probability_of(score.calibration))
+        yield drawn("Calibration", calibration_plot(score.calibration), CALIBRATION.format(of))
 
 
 def _use(drawing: Drawing) -> str:
     return USES[drawing.kind if drawing.noise else f"{drawing.kind} without noise"]
-
-
-def _confusion(score: Score) -> str:
-    most = max((max(row) for row in score.counts), default=0) or 1
-    right = sum(
-        score.counts[j][j] for j in range(min(len(score.counts), len(score.labels))) if j < len(score.counts[j])
-    )
-    columns = score.labels[: len(score.counts[0])] if score.counts else ()
-
-    def cell(row: int, column: int) -> str:
-        share = score.counts[row][column] / most
-        color = "31,90,150" if row == column else "194,80,10"
-        return f'<td style="background:rgba({color},{0.45 * share:.3f})">{score.counts[row][column]:,}</td>'
-
-    body = "".join(
-        f'<tr><th scope="row">{shown(label, 40)}</th>'
-        + "".join(cell(row, column) for column in range(len(columns)))
-        + "</tr>"
-        for row, label in enumerate(score.labels)
-    )
-    heads = "".join(f'<th scope="col">{shown(label, 40)}</th>' for label in columns)
-    caption = f"{right:,} of {score.records:,} test records are on the diagonal: predicted correctly."
-    return (
-        f'<div class="wide"><table class="confusion"><caption>{caption}</caption>'
-        f'<thead><tr><th scope="col">true ↓ &nbsp; predicted →</th>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
 
 
 # --- meaning, plan, receipts -------------------------------------------------------------------------

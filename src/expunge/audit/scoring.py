@@ -3,96 +3,109 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from expunge.audit.findings import Check, Score
+from expunge.audit.metrics import Predicted, few_digits, score_classes, score_numbers
 from expunge.base.errors import BadRecords
-from expunge.base.types import AnyArray, Array
-
-BINS = 16
+from expunge.base.types import AnyArray, Array, Ints
+from expunge.base.wording import counted, percent
 
 
 def score_on(model: Any, test: Any) -> Score:
     """Return the score of a model on ``(X, y)``; for clusters on ``(X, None)`` or X."""
-    X, y = test if isinstance(test, tuple) else (test, None)
+    return score_blocks(model, [test if isinstance(test, tuple) else (test, None)])
+
+
+def score_blocks(model: Any, blocks: Iterable[tuple[Any, Any]]) -> Score:
+    """Return the score of a model on many blocks ``(X, y)``; what it says of a block is kept, the block is not."""
+    ask = _clusters if hasattr(model, "cluster_centers_") else _classes if hasattr(model, "classes_") else _numbers
+    said = [_said(ask, model, X, y) for X, y in blocks if _rows(X)]
+    if not said:
+        raise BadRecords("test: no records; give at least one.")
+    parts: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*said, strict=True)]
+    if ask is _clusters:
+        return _of_clusters(len(model.cluster_centers_), *parts)
+    if ask is _classes:
+        return score_classes(_names(model), Predicted._make(parts))
+    return score_numbers(*parts)
+
+
+def _rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _said(ask: Any, model: Any, X: Any, y: Any) -> tuple[AnyArray | None, ...]:
+    """Return what a model says of a block, beside the truth."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of columns without names
-        if hasattr(model, "cluster_centers_"):
-            return _of_clusters(model, X)
+        if ask is _clusters:
+            return _clusters(model, X)
         if y is None:
             raise BadRecords("test: give (X, y), the features and the targets of some records.")
-        predicted = np.asarray(model.predict(X))
-    truth = np.asarray(y).ravel()
-    if len(truth) != len(predicted):
-        raise BadRecords(f"test: {len(predicted)} rows and {len(truth)} targets; give one for each row.")
-    return _of_classes(model, predicted, truth) if hasattr(model, "classes_") else _of_numbers(predicted, truth)
+        truth = np.asarray(y).ravel()
+        if len(truth) != _rows(X):
+            raise BadRecords(f"test: {_rows(X)} rows and {len(truth)} targets; give one for each row.")
+        found: tuple[AnyArray | None, ...] = ask(model, X, truth)
+        return found
 
 
-def _of_classes(model: Any, predicted: AnyArray, truth: AnyArray) -> Score:
-    names = [str(name) for name in model.classes_]
+def _names(model: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in model.classes_)
+
+
+def _classes(model: Any, X: Any, truth: AnyArray) -> Predicted:
+    names = _names(model)
     codes = {name: code for code, name in enumerate(names)}
-    counts = np.zeros((len(names) + 1, len(names)), dtype=np.int64)
-    rows = [codes.get(str(name), len(names)) for name in truth]
-    np.add.at(counts, (rows, [codes[str(name)] for name in predicted]), 1)
-    number = max(1, len(truth))
-    right, most = int(np.trace(counts[:-1])), int(counts.sum(axis=1).max(initial=0))
-    if not counts[-1].any():
-        counts = counts[:-1]
-    else:
-        names.append("another class")
-    usual = "accuracy of always naming the most frequent class"
-    values = (("accuracy", few_digits(right / number)), (usual, few_digits(most / number)))
-    return Score("classes", len(truth), values, tuple(names), tuple(tuple(row) for row in counts.tolist()))
-
-
-def _of_numbers(predicted: Array, truth: AnyArray) -> Score:
-    if truth.dtype.kind not in "biuf" or not np.isfinite(truth.astype(float)).all():
-        raise BadRecords("test: the targets must be numbers, like those that the model was trained on.")
-    errors = predicted - truth.astype(float)
-    spread = float(np.square(truth - truth.mean()).sum()) if len(truth) else 0.0
-    values = [("mean absolute error", few_digits(float(np.abs(errors).mean())) if len(errors) else 0.0)]
-    if spread > 0.0:
-        values.insert(0, ("R²", few_digits(1.0 - float(errors @ errors) / spread)))
-    widest = float(np.quantile(np.abs(errors), 0.98)) if len(errors) else 0.0
-    edges = np.linspace(-1.0, 1.0, BINS + 1) * float(f"{widest or 1.0:.2g}")
-    shares = np.histogram(np.clip(errors, edges[0], edges[-1]), edges)[0] / max(1, len(errors))
-    return Score(
-        "numbers", len(truth), tuple(values), edges=tuple(edges.tolist()), shares=tuple(np.round(shares, 3).tolist())
+    chances = model.predict_proba(X) if hasattr(model, "predict_proba") else None
+    ranked_by_chances = chances is not None and len(names) > 2
+    return Predicted(
+        np.array([codes.get(str(name), len(names)) for name in truth]),
+        np.array([codes[str(name)] for name in model.predict(X)]),
+        None if ranked_by_chances else model.decision_function(X),
+        chances,
     )
 
 
-def _of_clusters(model: Any, X: Any) -> Score:
-    labels = np.asarray(model.predict(X))
-    counts = np.bincount(labels, minlength=len(model.cluster_centers_))
-    inertia = -float(model.score(X)) / max(1, len(labels))
-    names = tuple(f"{number + 1}" for number in range(len(counts)))
-    values = (("mean squared distance to the centre", few_digits(inertia)),)
+def _numbers(model: Any, X: Any, truth: AnyArray) -> tuple[Array, Array]:
+    if truth.dtype.kind not in "biuf" or not np.isfinite(truth.astype(float)).all():
+        raise BadRecords("test: the targets must be numbers, like those that the model was trained on.")
+    return truth.astype(float), np.asarray(model.predict(X))
+
+
+def _clusters(model: Any, X: Any) -> tuple[Ints, Array]:
+    return np.asarray(model.predict(X)), np.array([-float(model.score(X))])
+
+
+def _of_clusters(clusters: int, labels: Ints, inertias: Array) -> Score:
+    counts = np.bincount(labels, minlength=clusters)
+    names = tuple(f"{number + 1}" for number in range(clusters))
+    values = (("mean squared distance to the centre", few_digits(float(inertias.sum()) / len(labels))),)
     return Score("clusters", len(labels), values, names, (tuple(counts.tolist()),))
 
 
-def few_digits(value: float) -> float:
-    """Return a score with four digits: a report is stored, and more digits would reveal the state of its day.
+def said_value(name: str, value: float | None) -> str:
+    """Return the value of a score as people say it.
 
-    >>> few_digits(0.84736912), few_digits(12345.6)
-    (0.8474, 12350.0)
+    >>> said_value("accuracy", 0.8474), said_value("AUC", 0.9123), said_value("AUC", None)
+    ('84.7 %', '0.9123', 'undefined')
     """
-    return float(f"{value:.4g}")
+    if value is None:
+        return "undefined"
+    return percent(value) if name.startswith("accuracy") else f"{value:.4g}"
 
 
 def check_score(score: Score | None) -> Check:
     """Report the score of the model; it is not judged."""
     finding = "No test records were given."
     if score is not None:
-        what = ", ".join(f"{name} {_shown(name, value)}" for name, value in score.values)
-        finding = f"On {score.records:,} test record{'s' * (score.records != 1)}: {what}."
+        what = ", ".join(f"{name} {said_value(name, value)}" for name, value in score.values)
+        finding = " ".join([f"On {counted(score.records, 'test record')}: {what}.", *score.notes])
     return Check(
         "score", "Score of the model", "not checked" if score is None else "measured", finding,
         "How good the current model is on these records.",
         "Anything about deletion. The score is not judged: its owner decides which score is good enough.",
     )  # fmt: skip
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:.1%}" if name.startswith("accuracy") else f"{value:.4g}"

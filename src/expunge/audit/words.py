@@ -4,6 +4,11 @@ ACTIVITY = (
     "From the receipts. They say how many records a request removed or added, and on which day, but not how it went."
 )
 
+CALIBRATION = (
+    "A dot for each tenth of the {}, larger if it has more test records. On the dashed line the class is true as often "
+    "as predicted. The expected calibration error is the mean distance from that line over all test records."
+)
+
 USES = {
     "steps": (
         "A record affects only its own step and those after it. Because of the noise, the later steps can usually be "

@@ -116,8 +116,10 @@ def evaluate(
 ) -> None:
     """Score a model on tables that have the target.
 
-    Accuracy for classes, R² and mean absolute error for numbers, the distance
-    to the centres for clusters. Use records that the model was not trained on.
+    For classes: accuracy, AUC, precision and recall by class, and if the model
+    has probabilities log-loss and calibration. For numbers: R², mean absolute
+    error and (root) mean squared error. For clusters: the distance to the
+    centres. Use records that the model was not trained on.
     """
     with reporting(json) as report:
         from expunge.cli.scores import show_scores
@@ -129,5 +131,6 @@ def evaluate(
                 schema_of(found, model), data, on_error=on_error, target=has_target(found), keys=(), clip=False,
                 sparse=takes_sparse(found), encoding=encoding,
             )  # fmt: skip
-            report.data = show_scores(report, f"{model} on {', '.join(map(str, data))}", found, tables.all())
+            title = f"{model} on {', '.join(map(str, data))}"
+            report.data = show_scores(report, title, found, tables.some_blocks())
         report_counts(report, tables)

@@ -202,7 +202,7 @@ def fit(
             report_counts(report, tables)
             _summarize(report, fitted, kind, output, seconds, training)
             if held_out is not None and others is not None:
-                report.data["test"] = show_scores(report, "On held-out records", fitted, others)
+                report.data["test"] = show_scores(report, "On held-out records", fitted, [others])
                 report_counts(report, held_out, "test_data")
         what = "--subject NAME" if declared.subject else "--id ID" if declared.id else "--number N"
         if supervised:

@@ -214,6 +214,12 @@ class EncodedTables:
                 if rows_in(block.X):
                     yield block
 
+    def some_blocks(self) -> Iterator[Encoded]:
+        """Encode all files likewise; that there are no records is an error."""
+        yield from self.blocks()
+        if not self.counts.rows:
+            raise BadRecords(f"{self.tables[0].path}: no records; give at least one.")
+
     def __iter__(self) -> Iterator[tuple[Column | None, ...]]:
         for block in self.blocks():
             yield block[:4]
@@ -225,8 +231,5 @@ class EncodedTables:
 
     def all(self) -> Encoded:
         """Return all records at once."""
-        found = list(self.blocks())
-        if not found:
-            raise BadRecords(f"{self.tables[0].path}: no records; give at least one.")
-        parts = zip(*found, strict=True)
+        parts = zip(*self.some_blocks(), strict=True)
         return Encoded._make([None if part[0] is None else stack(part) for part in parts])
