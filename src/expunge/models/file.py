@@ -14,10 +14,10 @@ from expunge.engine.verifying import Verification
 from expunge.models.stored import Stored
 from expunge.store.hints import fits
 from expunge.store.keys import as_signer
-from expunge.store.owner import OFF_GRID, StoredOwner
+from expunge.store.owner import StoredOwner
 from expunge.store.saving import as_path
 from expunge.store.sqlite import WAIT
-from expunge.store.state import sound
+from expunge.store.state import OFF_GRID, sound
 from expunge.tables.schema.columns import Schema
 
 Opened = TypeVar("Opened", bound=Stored)

@@ -8,8 +8,9 @@ from typing import Any
 from expunge.base.errors import BadPlan
 from expunge.models.projecting import packed
 from expunge.models.stored import Stored
+from expunge.store.parameters import kept_model
 from expunge.store.saving import as_path, save
-from expunge.store.state import KNOWN, Description, kept_model
+from expunge.store.state import KNOWN, Description
 
 SEED_TELLS = (
     "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"

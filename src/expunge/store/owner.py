@@ -30,6 +30,7 @@ from expunge.engine.verifying import Verification, verify
 from expunge.store import failpoints
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
+from expunge.store.parameters import kept_model, read_vector, solved, write_vector
 from expunge.store.receipts import Receipt, check_signer
 from expunge.store.records import StoredRecords
 from expunge.store.saving import index_anew, save_anew
@@ -37,30 +38,24 @@ from expunge.store.session import DONE, NOTHING_DONE, Session, Turns, Words
 from expunge.store.sqlite import WAIT
 from expunge.store.state import (
     DESCRIPTION,
+    OFF_GRID,
     STATE,
     Pending,
     State,
     check_fits,
     finish_request,
-    kept_model,
     learner_of,
     plan_digest,
     read_description,
     read_pending,
+    read_receipt,
     read_state,
-    read_vector,
     signs,
-    solved,
     stored_transcript,
     today,
-    write_vector,
 )
 from expunge.store.surroundings import beside
 
-OFF_GRID = (
-    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can reveal deleted "
-    "records. Refit it from its own records with replan() (at the prompt: expunge replan)."
-)
 _WORDS = Words(
     "store",
     closed="this model was closed; open it again.",
@@ -200,7 +195,7 @@ class StoredOwner(Owner):
             return False
         with self.session.reading() as reader:  # so that nobody who writes can hold the answer up
             waiting = read_pending(reader)
-            return (waiting is not None and waiting.number == asked[0]) or _receipt(reader, *asked) is not None
+            return (waiting is not None and waiting.number == asked[0]) or read_receipt(reader, *asked) is not None
 
     def asked(self, request: Request) -> tuple[str, int] | None:
         """Return the number of a request that this process has recorded, and the position of its receipt."""
@@ -209,7 +204,7 @@ class StoredOwner(Owner):
     def receipt(self, number: str, position: int) -> Receipt | None:
         """Return the receipt of a request, which has this position if it is done; no other is read."""
         with self.session.reading() as reader:
-            return _receipt(reader, number, position)
+            return read_receipt(reader, number, position)
 
     def serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         """Serve a request; it is durable when this returns."""
@@ -264,9 +259,6 @@ class StoredOwner(Owner):
         self.session.record(pending.to_bytes(), lambda: self._check_unchanged(self.file, None))
         failpoints.pass_point("request: recorded")
 
-    def _waiting(self) -> Pending | None:
-        return read_pending(self.session.file)
-
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the randomness that was recorded with it."""
         with self.lock:
@@ -275,7 +267,7 @@ class StoredOwner(Owner):
     def _catch_up(self, publish: Callable[[], None]) -> None:
         if self._shown != self._written:
             self.look(publish)
-        waiting = None if self.read_only else self._waiting()
+        waiting = None if self.read_only else read_pending(self.session.file)
         if waiting is not None:
             before = self.state
             if waiting.version != before.version:
@@ -398,10 +390,10 @@ class StoredOwner(Owner):
 
     def model(self) -> Array:
         """Return the model that the learner's selector made of the iterates, or solve for it."""
-        if self._vector is None:
-            with self.session.looking, self.session.reader.reading():
+        with self.session.looking:
+            if self._vector is None:
                 self._vector = solved(self.session.reader, self.plan.learner)
-        return self._vector
+            return self._vector
 
     @property
     def solving(self) -> AbstractContextManager[Any]:
@@ -455,9 +447,3 @@ class StoredOwner(Owner):
     def close(self) -> None:
         """Close the file, once no other thread is using it."""
         self.session.close()
-
-
-def _receipt(file: StoreFile, number: str, position: int) -> Receipt | None:
-    text = file.text("receipts", position)
-    receipt = None if text is None else Receipt.from_json(text)
-    return receipt if receipt is not None and receipt.request == number else None

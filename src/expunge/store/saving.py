@@ -21,6 +21,7 @@ from expunge.engine.records.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.file import StoreFile, Table
 from expunge.store.keys import load_key, make_key
+from expunge.store.parameters import write_vector
 from expunge.store.receipts import KEY_BYTES
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.state import (
@@ -33,7 +34,6 @@ from expunge.store.state import (
     first_state,
     store_transcript,
     write_state,
-    write_vector,
 )
 from expunge.store.surroundings import ENDINGS, beside, check_neighbours, sync_file, sync_folder, warn_if_remote
 

@@ -17,10 +17,9 @@ import numpy as np
 from expunge.base.columns import csr, is_sparse, rows_in
 from expunge.base.errors import BadRecords, CorruptStore, ExpungeError, NotAStore, StoreError
 from expunge.base.intake import Delete, Insert, Replace, Request
-from expunge.base.types import AnyArray, Array, Batch, Column
+from expunge.base.types import AnyArray, Batch, Column
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.randomness import KEY_BYTES, Randomness
-from expunge.engine.transcript import Path as Iterates
 from expunge.solvers import losses
 from expunge.solvers.extents import Extent
 from expunge.solvers.plans.federated import FederatedPlan
@@ -32,13 +31,18 @@ from expunge.store.keys import Signer, fingerprint
 from expunge.store.layout import ColumnType, Layout
 from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, is_hex
 from expunge.store.records import Inventory, StoredRecords
-from expunge.store.rows import StoredRows, as_numbers
+from expunge.store.rows import StoredRows
 from expunge.tables.schema.columns import SCHEMA_PARTS
 
 DESCRIPTION, STATE, SIGNER = 0, 1, 2
 """Numbers of texts."""
-MODEL, PROJECTION = 0, 1
-"""Numbers of arrays."""
+PROJECTION = 1
+"""Numbers of arrays; those of the model's parameters are in `expunge.store.parameters`."""
+
+OFF_GRID = (
+    "this model was saved by an earlier version, whose answers are not on a grid: their last digits can reveal deleted "
+    "records. Refit it from its own records with replan() (at the prompt: expunge replan)."
+)
 
 
 @dataclass(frozen=True)
@@ -233,30 +237,6 @@ def write_signer(file: StoreFile, signer: Signer | None) -> None:
         file.put_text("about", SIGNER, signer.public_key)
 
 
-def read_vector(file: StoreFile) -> Array:
-    """Return the model's parameters, as its selector made them of the iterates."""
-    return as_numbers(file, "arrays", MODEL, file.need("arrays", MODEL), "<f8").astype(np.float64)
-
-
-def write_vector(file: StoreFile, model: Array) -> None:
-    """Write the model's parameters."""
-    file.put("arrays", MODEL, model.astype("<f8").tobytes())
-
-
-def kept_model(learner: Learner, transcript: Transcript) -> Array:
-    """Return the model as a file keeps it: not at all, where it is solved when it is read."""
-    return np.zeros(0) if learner.laws is not None else transcript.model(learner)
-
-
-def solved(file: StoreFile, learner: Learner) -> Array:
-    """Solve for the model of a store, from the sums and draws that are there."""
-    assert learner.laws is not None
-    start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
-    sums = StoredRows(file, "sums", learner.query.size, steps)
-    path = Iterates(start, StoredRows(file, "iterates", start.size, steps), steps)
-    return learner.laws.model(path, sums[:])
-
-
 def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords) -> Transcript:
     """Return the transcript that is in a store; its tables are read when they are needed."""
     start = np.asarray(learner.rule.start, dtype=float)
@@ -420,3 +400,10 @@ def signatures(file: StoreFile, state: State | FederationState) -> tuple[bool, .
 def signs(file: StoreFile, state: State) -> tuple[bool, ...]:
     """Say whether the first receipt and the last are signed, and whether a key was noted, at the fit or since."""
     return (*signatures(file, state), read_signer(file) is not None)
+
+
+def read_receipt(file: StoreFile, number: str, position: int) -> Receipt | None:
+    """Return the receipt of a request, if it stands at this position."""
+    text = file.text("receipts", position)
+    receipt = None if text is None else Receipt.from_json(text)
+    return receipt if receipt is not None and receipt.request == number else None

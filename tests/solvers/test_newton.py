@@ -1,0 +1,76 @@
+"""Newton's method with noise after the solve: its sums have the same bits in every batch, its plan is public."""
+
+import numpy as np
+import pytest
+
+from cases.draws import FAR, ROWS, TARGETS, newton
+from expunge import BadPlan, Delete, MemoryRecords, learn
+from expunge.engine.changing import change
+from expunge.solvers.losses import Hinge, Logistic, SquaredHinge
+from expunge.solvers.newton import scores_of
+from expunge.solvers.plans.newton import automatic_share, make_newton_plan
+
+
+def test_scores_have_the_same_bits_row_by_row_and_in_any_order_in_memory():
+    rows = np.random.default_rng(0).normal(size=(100, 7))
+    parameters = np.random.default_rng(1).normal(size=8)
+    expected = scores_of(rows, parameters)
+    assert np.array_equal(scores_of(np.asfortranarray(rows), parameters), expected)
+    assert np.array_equal([scores_of(row[None], parameters)[0] for row in rows], expected)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()])
+@pytest.mark.parametrize("rows", [ROWS, FAR], ids=["plain", "far"])
+def test_contributions_have_the_same_bits_in_every_batch(loss, rows):
+    learner = newton(rounds=2, loss=loss)
+    records = MemoryRecords((rows, TARGETS))
+    transcript = learn(learner, records, np.random.default_rng(0))
+    for step in range(transcript.steps):
+        path = transcript.path.upto(step)
+        each = learner.query.contributions(step, path, (rows, TARGETS))
+        whole, _ = learner.query.total(step, path, (np.asfortranarray(rows), TARGETS))
+        assert np.array_equal(learner.abilities.normal(each.sum(axis=0)), whole)
+
+
+def test_outside_the_part_that_rounds_see_a_deletion_changes_the_finish_alone():
+    learner = newton(rounds=2, rate=1e-9)
+    records = MemoryRecords((ROWS, TARGETS))
+    transcript = learn(learner, records, np.random.default_rng(0))
+    before = transcript.sums[:].copy()
+    outcome = change(learner, records, transcript, Delete([3]), np.random.default_rng(1)).commit()
+    after = transcript.sums[:]
+    assert outcome.kept
+    assert outcome.evaluations == 1
+    assert np.array_equal(before[:-1], after[:-1])
+    assert not np.array_equal(before[-1], after[-1])
+
+
+def test_about_as_many_replay_as_was_planned():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4000, 5))
+    targets = np.where(rows[:, 0] + rng.logistic(size=4000) > 0.0, 1.0, -1.0)
+    learner = make_newton_plan(Logistic(), 5, 4000, rho=0.2).learner
+    records = MemoryRecords((rows, targets))
+    transcript = learn(learner, records, rng)
+    kept = [change(learner, records, transcript, Delete([one]), rng).commit().kept for one in range(300)]
+    assert 0.1 < 1.0 - np.mean(kept) < 0.35
+
+
+def test_the_plan_depends_on_the_number_of_records_by_its_power_of_two_only():
+    plans = {make_newton_plan(Logistic(), 5, records) for records in (70_000, 100_000, 131_072)}
+    assert len(plans) == 1
+    assert automatic_share(10**6, 20) < automatic_share(10**5, 20) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [({"rho": -1.0}, "rho"), ({"rho": 1e-12}, "rho"), ({"C": 0.0}, "C"), ({"standardize": 3}, "stand")],
+)
+def test_bad_choices_are_named(given, named):
+    with pytest.raises(BadPlan, match=named):
+        make_newton_plan(Logistic(), 3, 100, **given)
+
+
+def test_a_loss_without_curvature_is_refused():
+    with pytest.raises(BadPlan, match="second derivative"):
+        make_newton_plan(Hinge(), 3, 100)
