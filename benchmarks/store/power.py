@@ -65,7 +65,7 @@ def serve(path: Path, kind: str, synced: bool) -> None:
 
     def hook(name: str) -> None:
         if name == "request: recorded":
-            os.write(1, f"key {model._read_pending(owner.file).key.hex()}\n".encode())
+            os.write(1, f"key {read_pending(model._owner.file).key.hex()}\n".encode())
 
     failpoints.hook = hook
     for one in told(kind):
