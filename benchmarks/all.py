@@ -23,6 +23,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("speed/estimators.py",),
     ("linear/ridge.py",),
     ("accuracy/scores.py",),
+    ("accuracy/newton.py",),
     ("linear/descent.py",),
     ("streams/accuracy.py",),
     ("linear/kmeans.py",),

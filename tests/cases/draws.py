@@ -20,7 +20,7 @@ from expunge.engine.learner import Learner
 from expunge.engine.randomness import Randomness
 from expunge.engine.transcript import Path
 from expunge.solvers.losses import Logistic, SquaredHinge
-from expunge.solvers.newton import FIRST, Expansion, Newton
+from expunge.solvers.newton import COLUMNS, FIRST, Expansion, Newton
 from expunge.solvers.plans.newton import make_newton_plan
 
 _rng = np.random.default_rng(4)
@@ -109,10 +109,10 @@ def _looks_at_the_finish(old: OldPass, laws: Laws) -> Verdict:
     verdict = _likelihood(old, laws)
     finish = old.steps - 1
     if verdict.first is None and laws.model(old.path_to(finish), old.sums[:])[-1] > 0.0:
-        law = laws.law(FIRST, old.path_to(FIRST), np.stack([verdict.sums[row] for row in range(FIRST + 1)]))
+        law = laws.law(COLUMNS, old.path_to(COLUMNS), np.stack([verdict.sums[row] for row in range(COLUMNS + 1)]))
         assert law is not None
-        verdict.first, verdict.known, verdict.drawn = FIRST, verdict.sums[FIRST], law.draw(old.draws)[0]
-        verdict.sums = {row: verdict.sums[row] for row in range(FIRST)}
+        verdict.first, verdict.known, verdict.drawn = COLUMNS, verdict.sums[COLUMNS], law.draw(old.draws)[0]
+        verdict.sums = {row: verdict.sums[row] for row in range(COLUMNS)}
     return verdict
 
 

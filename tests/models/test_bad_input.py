@@ -240,6 +240,8 @@ def test_records_with_ids_of_their_own_want_ids_for_newcomers():
 BAD = {
     "rho": [0.0, -0.1, 1.1, np.nan, "much", None, True],
     "solver": ["sgd", None],
+    "C": [0.0, -1.0, 2.0, "much", None],
+    "standardize": [False, "no", None],
     "n_components": [0, -1, 4, 1.5, "many", True],
     "schedule": ["random", None],
     "mechanism": ["identity", None],

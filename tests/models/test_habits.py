@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 import expunge
 from expunge import HuberRegressor, KMeans, LinearSVC, LogisticRegression, Ridge
-from expunge.base.errors import ExpungeError, PlanWarning, UnknownParameter
+from expunge.base.errors import BadPlan, ExpungeError, PlanWarning, UnknownParameter
 from expunge.models import habits
 from expunge.models.preprocessing import BoundedScaler
 from models.showcase import KINDS, X, Y
@@ -22,7 +22,6 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("make", "given", "instead"),
     [
-        (LogisticRegression, {"C": 1.0}, r"C: LogisticRegression has no such parameter. Use alpha = 1/\(n·C\)"),
         (LinearSVC, {"penalty": "l1"}, r"penalty: LinearSVC .* alpha.*domain='l1'"),
         (LogisticRegression, {"max_iter": 1000}, "max_iter: .* Use steps .*epochs"),
         (LogisticRegression, {"tol": 1e-4}, "tol: .* fixed before the records are read"),
@@ -95,6 +94,8 @@ def test_what_is_advised_exists():
 
 def test_alpha_is_what_is_said_of_C():
     """The objective is scikit-learn's, divided by n·C."""
+    with pytest.raises(BadPlan, match=r"alpha = 1/\(n·C\)"):
+        LogisticRegression(C=2.0).fit(X, Y)
     rng = np.random.default_rng(1)
     rows = rng.uniform(-1, 1, size=(1024, 2)) / 1.5
     targets = (rows[:, 0] + rng.normal(size=1024) / 3 > 0).astype(int)
@@ -161,4 +162,4 @@ def test_what_is_fitted_or_planned_anew_is_not_warned_of():
     with pytest.warns(PlanWarning, match="^rho, epochs: "):
         pipe.predict(X)
     with pytest.raises(UnknownParameter, match="alpha"):
-        pipe.set_params(logisticregression__C=1.0)
+        pipe.set_params(logisticregression__penalty="l2")

@@ -29,7 +29,8 @@ def test_contributions_have_the_same_bits_in_every_batch(loss, rows):
         path = transcript.path.upto(step)
         each = learner.query.contributions(step, path, (rows, TARGETS))
         whole, _ = learner.query.total(step, path, (np.asfortranarray(rows), TARGETS))
-        assert np.array_equal(learner.abilities.normal(each.sum(axis=0)), whole)
+        normal = learner.abilities.normal
+        assert np.array_equal(normal(each.sum(axis=0)), normal(whole))
 
 
 def test_outside_the_part_that_rounds_see_a_deletion_changes_the_finish_alone():

@@ -32,8 +32,8 @@ class Query(Protocol):
     batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
     record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
 
-    With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value, and brings them
-    into it after they were added or subtracted.
+    With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value, and brings a sum
+    into it, in place: whatever it adds up, and whatever is added or subtracted, is then kept in that form.
     """
 
     @property
@@ -201,7 +201,7 @@ class Participation(NamedTuple):
         """Say which records join a step, by their keys; None means all of them."""
         if self.rate == 1.0 or step == self.finish:
             return None
-        return joins(keys, step if self.finish is None else 0, self.rate)
+        return joins(keys, step, self.rate) if self.finish is None else keys < np.uint64(self.rate * 2.0**64)
 
 
 class Rule(Protocol):

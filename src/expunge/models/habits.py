@@ -34,9 +34,6 @@ ANYWHERE = {
 
 LINEAR = {
     **ANYWHERE,
-    "C": (
-        "Use alpha = 1/(n·C) for n records: alpha is the weight of |w|²/2 relative to the mean loss; 0 means no penalty"
-    ),
     "average": "Use selector='average'; the default, 'tail', is the mean of the last half of the iterates",
     "batch_size": "Use batch",
     "class_weight": "Give it to the constructor of a classifier",

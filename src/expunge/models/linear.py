@@ -196,7 +196,9 @@ class LinearModel(SupervisedModel):
             for said in plan.advice():
                 warn_caller(said, PlanWarning)
             return plan
-        self._refuse_others(("C", "standardize"), "it goes with solver='newton'; for a penalty give alpha")
+        self._refuse_others(
+            ("C", "standardize"), "it goes with solver='newton'; else use alpha = 1/(n·C) for n records"
+        )
         choices = {name: getattr(self, name) for name in _CHOICES}
         if isinstance(self.clip, str) and self.clip == "auto":
             choices["clip"] = self._default_clip(loss)

@@ -61,10 +61,15 @@ class ExactProducts:
 
     def total(self, columns: Array) -> Array:
         """Return the sum over the rows of some columns (columns × rows of whole numbers), in its one form."""
+        return self.normal(self.summed(columns))
+
+    def summed(self, columns: Array) -> Array:
+        """Return the same in any form: to be added to others, and then brought into the one form."""
         limbs = np.zeros((3, self.pairs))
         for first in range(0, columns.shape[1], AT_ONCE):
+            if first:
+                _carry(limbs)
             self._add(columns[:, first : first + AT_ONCE], limbs)
-            _carry(limbs)
         return limbs.reshape(-1)
 
     def _add(self, columns: Array, limbs: Array) -> None:
@@ -95,15 +100,14 @@ class ExactProducts:
         both = high @ low.T
         return (both + both.T).reshape(-1)[self._upper]
 
-    def normal(self, limbs: Array) -> Array:
-        """Bring sums that were added or taken off into their one form."""
-        result = limbs.copy()
-        _carry(result.reshape(3, -1))
-        return result
+    def normal(self, total: Array) -> Array:
+        """Bring a sum into its one form, in place, and return it."""
+        _carry(total[: self.size].reshape(3, -1))
+        return total
 
     def matrix(self, total: Array) -> Array:
         """Return a sum as a matrix of numbers."""
-        low, middle, high = total.reshape(3, -1)
+        low, middle, high = total[: self.size].reshape(3, -1)
         joined = (high * LIMB + middle) * LIMB + low
         return joined[self._square]
 
@@ -120,5 +124,6 @@ def _carry(limbs: Array) -> None:
 def whole(numbers: Array) -> Array:
     """Round to whole numbers, those beyond `LARGEST` to that; the numbers themselves are used up."""
     np.rint(numbers, out=numbers)
-    np.clip(numbers, -LARGEST, LARGEST, out=numbers)
+    np.minimum(numbers, LARGEST, out=numbers)
+    np.maximum(numbers, -LARGEST, out=numbers)
     return numbers

@@ -47,6 +47,8 @@ SETTLED = 1e-12
 """Without noise, rounds are over when a step changes scores by less than this in the mean square."""
 FAR = 16.0
 """A column is centred if its mean is more than so many standard deviations away from 0."""
+PHASE = 0.309
+"""Where rounding to coarse steps begins: numbers that people like, such as 1000 or a variance of 1, are not there."""
 NARROWEST = 1e-10
 """A column whose variance is a smaller part of its mean square is constant, as far as can be told."""
 FINEST = 1e-6
@@ -67,6 +69,11 @@ class Expansion:
     def products(self) -> ExactProducts:
         """The sums of products of the features, 1, and the target."""
         return ExactProducts(self.features + 2)
+
+    @cached_property
+    def _order(self) -> Ints:
+        """Where a frame has the features, 1 and the target."""
+        return np.append(np.arange(1, self.features + 2), 0)
 
     @cached_property
     def size(self) -> int:
@@ -92,9 +99,8 @@ class Expansion:
                 raise BadRecords(f"{name}: it has {largest:g}; numbers must be below {2.0**MOST:.2g}. Use other units.")
 
     def normal(self, sums: Array) -> Array:
-        """Bring an exact sum into its one form."""
-        used = self.products.size
-        return np.concatenate([self.products.normal(sums[:used]), sums[used:]])
+        """Bring an exact sum into its one form, in place. (Counts are in theirs: they are whole, and not negative.)"""
+        return self.products.normal(sums)
 
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return what each record contributes."""
@@ -108,11 +114,12 @@ class Expansion:
         if step == SIZES:
             self._count(batch, summed)
         elif not self._settled(step, path):
-            used = self.products.size
-            for first in range(0, int(batch[0].shape[0]), AT_ONCE):
-                part = tuple([column[first : first + AT_ONCE] for column in batch])
-                summed[:used] += self.products.total(self._columns(step, path, *part))
-            summed[:used] = self.products.normal(summed[:used])
+            used, number = self.products.size, int(batch[0].shape[0])
+            for first in range(0, number, AT_ONCE):
+                part = batch if number <= AT_ONCE else tuple([column[first : first + AT_ONCE] for column in batch])
+                if first:
+                    self.normal(summed)
+                summed[:used] += self.products.summed(self._columns(step, path, *part))
         return summed, 0
 
     def _settled(self, step: int, path: Path) -> bool:
@@ -145,10 +152,7 @@ class Expansion:
             np.multiply(rows.T, roots, out=columns[:-2])
             columns[-2] = roots
             columns[-1] = (scores - slopes / curvatures) * roots
-        units = np.ldexp(1.0, self.digits - frame.exponents)
-        columns[:-2] *= units[1:-1, None]
-        columns[-2] *= 2.0**self.digits
-        columns[-1] *= units[0]
+        columns *= np.ldexp(1.0, self.digits - frame.exponents[self._order])[:, None]
         return whole(columns)
 
 
@@ -269,17 +273,17 @@ class Newton:
         variances = np.maximum(squares - means**2, NARROWEST * squares)
         far = (means**2 > FAR**2 * variances) & (variances > 0.0) & self.fit_intercept  # which takes up the centres
         spread = np.where(far, variances, 1.0)
-        finer = WIDE * np.floor(np.log2(spread) / (2 * WIDE)).astype(np.int64)  # in units of the first exponents
+        finer = WIDE * np.floor(np.log2(spread) / (2 * WIDE) + PHASE).astype(np.int64)  # above the first exponents
         found = np.zeros((2, self._width))
         found[0, :-1] = exponents[:-1] + np.where(far, finer, 0)
         steps = np.ldexp(1.0, finer + WIDE)
-        found[1, :-1] = np.where(far, np.ldexp(np.rint(means / steps) * steps, exponents[:-1]), 0.0)
+        found[1, :-1] = np.where(far, np.ldexp(np.floor(means / steps + PHASE) * steps, exponents[:-1]), 0.0)
         return found.reshape(-1)
 
     def _matrix(self, sums: Array) -> Array:
         """Return sums of products of the columns, 1 and the target, in their units."""
         products = self.query.products
-        return products.matrix(sums[: products.size]) * 2.0 ** (-2 * self.query.digits)
+        return products.matrix(sums) * 2.0 ** (-2 * self.query.digits)
 
     def _columns(self, sums: Array) -> Columns:
         features = self.query.features
@@ -355,8 +359,8 @@ class Newton:
 
 
 def _power(numbers: Array) -> Array:
-    """Return the nearest powers of two: so they seldom change when a record leaves."""
-    return np.exp2(np.rint(np.log2(numbers)))
+    """Return powers of two nearby: so they seldom change when a record leaves."""
+    return np.exp2(np.floor(np.log2(numbers) + PHASE))
 
 
 def _solve(matrix: Array, vector: Array) -> Array:

@@ -29,11 +29,11 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
     if not old.touched:
         return verdict
     finish = old.steps - 1
-    verdict.sums[finish] = old.changed(finish)[0]
+    verdict.sums[finish] = _changed(old, finish)
     if finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
         return verdict  # all rounds have the same records: where the first has none of those that change, no other has
     before = old.sums[:finish]
-    after = np.stack([old.changed(step)[0] for step in range(finish)])
+    after = np.stack([_changed(old, step) for step in range(finish)])
     for step in range(finish):
         one, other = _laws(old, laws, step, before, after)
         chance = kept_share(one, other, old.iterates[step])
@@ -44,6 +44,11 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
             return verdict
     verdict.sums.update(enumerate(after))
     return verdict
+
+
+def _changed(old: OldPass, step: int) -> Array:
+    """Return the new sum of a step along the stored path."""
+    return old.edited.added(old.sums[step], old.edited.shift(step, old.path_to(step)).sum)
 
 
 def _laws(old: OldPass, laws: Laws, step: int, before: Array, after: Array) -> tuple[Law, Law]:
@@ -91,7 +96,7 @@ def chance_to_replay(old: OldPass, laws: Laws) -> float:
     if not old.touched or finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
         return 0.0
     before = old.sums[:finish]
-    after = np.stack([old.changed(step)[0] for step in range(finish)])
+    after = np.stack([_changed(old, step) for step in range(finish)])
     kept = 1.0
     for step in range(finish):
         one, other = _laws(old, laws, step, before, after)
