@@ -15,7 +15,7 @@ from expunge.audit.findings import Check, Noise, Result
 from expunge.base.errors import ExpungeError, StoreError
 from expunge.base.types import Array
 from expunge.engine.accounting import worst_case_rho
-from expunge.engine.verifying import Verification
+from expunge.engine.verifying import Verification, whitened_draws
 from expunge.store.chain import check_receipts
 from expunge.store.keys import load_key
 from expunge.store.state import check_key
@@ -88,8 +88,7 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
     def check(result: Result, finding: str) -> Check:
         return Check("noise", "The noise is the planned noise", result, finding, shows, not_shown)
 
-    sigma = model.plan_.learner.sigma
-    if sigma == 0.0:
+    if model.plan_.sigma == 0.0:
         why = "sums are exact" if model.plan_.never_replays else "ρ = 1: every deletion trains again"
         return check("not checked", f"This plan has no noise ({why}), so there is nothing to check."), None
     if found is None or not found.ok or found.noise_p_value is None:
@@ -107,17 +106,20 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
 
 def _noise(model: Any, p_value: float) -> Noise:
     learner, transcript = model.plan_.learner, model.transcript_
-    sums: Array = learner.grid.met(transcript.sums)
-    noise = transcript.answers - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
-    scales = learner.sigma * learner.mechanism.scales(len(noise))
-    xi = (learner.mechanism.whiten(noise) / scales[:, None]).ravel()
+    if learner.laws is not None:
+        xi = whitened_draws(learner.laws, transcript)
+    else:
+        sums: Array = learner.grid.met(transcript.sums)
+        noise = transcript.answers - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
+        scales = learner.sigma * learner.mechanism.scales(len(noise))
+        xi = (learner.mechanism.whiten(noise) / scales[:, None]).ravel()
     edges: tuple[float, ...] = ()
     heights: tuple[float, ...] = ()
     if xi.size >= FEWEST:
         coarse = 1.0 / (3.0 * np.sqrt(xi.size))  # about as much as chance makes of the largest share
         shares = np.rint(np.histogram(xi, EDGES)[0] / xi.size / coarse) * coarse
         edges, heights = tuple(EDGES.tolist()), tuple(np.round(shares / np.diff(EDGES), 4).tolist())
-    return Noise(xi.size, float(learner.sigma), coarsely(p_value), edges, heights)
+    return Noise(xi.size, float(model.plan_.sigma), coarsely(p_value), edges, heights)
 
 
 def coarsely(p_value: float) -> float:
@@ -147,6 +149,10 @@ def check_accounting(model: Any) -> Check:
     learner = plan.learner
     if plan.never_replays:
         return check("passed", "Sums are exact without noise, and no deletion trains anything again.")
+    if plan.plans_share:
+        return check(
+            "not checked", f"ρ = {plan.rho:.3g} is a planned share of deletions; it bounds no single one."
+        )
     found = worst_case_rho(
         learner.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
         records=plan.horizon, records_per_subject=plan.records_per_subject, size=learner.query.size,

@@ -85,6 +85,8 @@ def info(
             fixed = {field.name for field in fields(plan)}
             said |= {n: getattr(plan, n) for n in ("rho", "sigma", "clusters", *_DETAILS) if n in fixed}
             said["rounding_error"] = plan.rounding_error
+            if plan.plans_share:
+                said |= {"sigma": plan.sigma, "rho_is_planned_share": True}
             if hasattr(found, "classes_"):
                 said["classes"] = found.classes_.tolist()
             if schema is not None:
@@ -113,7 +115,9 @@ def _plain(said: dict[str, Any]) -> dict[str, object]:
         "features": f"{said['features']:,}",
     }
     if "rho" in said:
-        facts["a deletion replays"] = f"with probability {percent(said['rho'])} at most"
+        planned = f"{percent(said['rho'])} of random deletions, as planned"
+        worst = f"with probability {percent(said['rho'])} at most"
+        facts["a deletion replays"] = planned if said.get("rho_is_planned_share") else worst
         facts["noise"] = "none" if not said.get("sigma") else f"σ = {said['sigma']:.4g}"
     if said.get("clusters") is not None:
         facts["clusters"] = said["clusters"]

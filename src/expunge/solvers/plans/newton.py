@@ -199,6 +199,16 @@ class NewtonPlan(Sized):
         return EXACT_TO
 
     @property
+    def plans_share(self) -> bool:
+        """ρ is the planned share of deletions that replay."""
+        return True
+
+    @property
+    def never_replays(self) -> bool:
+        """Without rounds, only exact sums are left."""
+        return self.rounds == 0
+
+    @property
     def keeps_products(self) -> bool:
         """Products of columns are summed."""
         return True

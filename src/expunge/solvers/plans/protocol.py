@@ -138,6 +138,10 @@ class ModelPlan(AnyPlan, Protocol):
         """Whether sums are exact without noise, so that no deletion replays."""
 
     @property
+    def plans_share(self) -> bool:
+        """Whether ρ is the planned share of deletions that replay, over random records; else it is the worst case."""
+
+    @property
     def keeps_products(self) -> bool:
         """Whether products of columns are summed: then costs grow like the square of their number."""
 

@@ -121,6 +121,11 @@ class Sized:
         return False
 
     @property
+    def plans_share(self) -> bool:
+        """Whether ρ is the planned share of deletions that replay, over random records; else it is the worst case."""
+        return False
+
+    @property
     def keeps_products(self) -> bool:
         """Whether products of columns are summed: then costs grow like the square of their number."""
         return False
