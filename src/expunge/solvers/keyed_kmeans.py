@@ -27,7 +27,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import grid_unit
 from expunge.base.types import Array, Ints, Keys, Mask
 from expunge.engine.hashing import mix
-from expunge.solvers.weighted_kmeans import GOLDEN, GROUPS, clustered, grouped, nearest, settled, to_own
+from expunge.solvers.weighted_kmeans import GOLDEN, GROUPS, begun, best, clustered, grouped, nearest, settled, to_own
 
 SHARES = (1 / 2, 1 / 6, 1 / 3)
 """The stages' shares of rho: first everyone alike, then by distance, twice."""
@@ -181,13 +181,13 @@ def _weighted(stages: Stages, keys: Keys, points: Array) -> tuple[Array, Array]:
 def _structure(
     points: Array, weights: Array, clusters: int, settings: KeyedClusters, number: int
 ) -> tuple[Array, Array]:
-    """Return centres and seeds of a sample: seeds first, k-means of the seeds' members, then of all."""
+    """Return centres and seeds of a sample: seeds first, k-means of the seeds, and from there of the sample."""
     seeds = grouped(points, weights, settings.seeds, (settings.seed, number, 0))
     if len(seeds) == len(points):
         return clustered(points, weights, clusters, (settings.seed, number, 1), None), seeds
     sizes = np.asarray(np.bincount(nearest(points, seeds), weights, len(seeds)), dtype=np.float64)
-    start = clustered(seeds, sizes, clusters, (settings.seed, number, 1), None)
-    return np.asarray(settled(points, weights, start[None])[0]), seeds
+    starts = settled(seeds, sizes, begun(seeds, sizes, clusters, (settings.seed, number, 1)))
+    return best(points, weights, settled(points, weights, starts)), seeds
 
 
 # --- cells, and sums over everyone ---

@@ -195,13 +195,21 @@ def clustered(points: Array, weights: Array, clusters: int, numbers: tuple[int, 
     """
     if len(points) <= clusters:
         return points[np.minimum(np.arange(clusters), len(points) - 1)]
-    trials = 2 + int(math.log(clusters))
-    starts = points[spread(points, weights, clusters, numbers, STARTS, trials)]
+    starts = begun(points, weights, clusters, numbers)
     if first is not None:
         starts = np.concatenate([first[None], starts])
-    ends = settled(points, weights, starts)
-    best: Array = ends[int(inertias(points, weights, ends).argmin())]
-    return best[np.lexsort(best.T[::-1])]
+    return best(points, weights, settled(points, weights, starts))
+
+
+def begun(points: Array, weights: Array, clusters: int, numbers: tuple[int, ...]) -> Array:
+    """Return ten starts: points that k-means++ has chosen."""
+    return np.asarray(points[spread(points, weights, clusters, numbers, STARTS, 2 + int(math.log(clusters)))])
+
+
+def best(points: Array, weights: Array, ends: Array) -> Array:
+    """Return the centres with the smallest inertia (of several, the first), in the order of their columns."""
+    found: Array = ends[int(inertias(points, weights, ends).argmin())]
+    return found[np.lexsort(found.T[::-1])]
 
 
 def grouped(points: Array, weights: Array, groups: int, numbers: tuple[int, ...]) -> Array:
