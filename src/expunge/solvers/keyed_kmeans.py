@@ -27,7 +27,18 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import grid_unit
 from expunge.base.types import Array, Ints, Keys, Mask
 from expunge.engine.hashing import mix
-from expunge.solvers.weighted_kmeans import GOLDEN, GROUPS, begun, best, clustered, grouped, nearest, settled, to_own
+from expunge.solvers.weighted_kmeans import (
+    GOLDEN,
+    GROUPS,
+    begun,
+    best,
+    clustered,
+    grouped,
+    inertias,
+    nearest,
+    settled,
+    to_own,
+)
 
 SHARES = (1 / 2, 1 / 6, 1 / 3)
 """The stages' shares of rho: first everyone alike, then by distance, twice."""
@@ -37,6 +48,8 @@ MOST = 0.5
 """The largest probability to join in one stage."""
 ENOUGH = 5
 """The sample's own centres, to measure distances from, have at least so many members each on average."""
+FINALISTS, REFINED = 3, 20
+"""So many of the starts of k-means go on over the whole sample, for so many rounds at most."""
 BITS, SLICES = 20, 4
 """A number is cut into slices of so many bits."""
 EXACT_TO = 2 ** (53 - BITS)
@@ -181,13 +194,14 @@ def _weighted(stages: Stages, keys: Keys, points: Array) -> tuple[Array, Array]:
 def _structure(
     points: Array, weights: Array, clusters: int, settings: KeyedClusters, number: int
 ) -> tuple[Array, Array]:
-    """Return centres and seeds of a sample: seeds first, k-means of the seeds, and from there of the sample."""
+    """Return centres and seeds of a sample: seeds first, k-means of the seeds, and from its best ends of the sample."""
     seeds = grouped(points, weights, settings.seeds, (settings.seed, number, 0))
     if len(seeds) == len(points):
         return clustered(points, weights, clusters, (settings.seed, number, 1), None), seeds
     sizes = np.asarray(np.bincount(nearest(points, seeds), weights, len(seeds)), dtype=np.float64)
-    starts = settled(seeds, sizes, begun(seeds, sizes, clusters, (settings.seed, number, 1)))
-    return best(points, weights, settled(points, weights, starts)), seeds
+    ends = settled(seeds, sizes, begun(seeds, sizes, clusters, (settings.seed, number, 1)))
+    ends = ends[np.argsort(inertias(seeds, sizes, ends), kind="stable")[:FINALISTS]]
+    return best(points, weights, settled(points, weights, ends, REFINED)), seeds
 
 
 # --- cells, and sums over everyone ---
