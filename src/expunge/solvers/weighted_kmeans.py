@@ -18,8 +18,6 @@ STARTS = 10
 """How many starts k-means has, besides one that is given."""
 ROUNDS = 100
 """The most rounds of k-means; most starts settle far earlier."""
-GROUPS = 256
-"""To so many groups points are first put together, where there are more than twice as many."""
 ROUGHLY = 10
 """The most rounds in which groups are made."""
 AT_ONCE = 2**18
