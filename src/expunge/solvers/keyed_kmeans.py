@@ -32,7 +32,7 @@ from expunge.solvers.keyed_sample import (
     structure,
     weighted,
 )  # fmt: skip
-from expunge.solvers.weighted_kmeans import clustered, nearest
+from expunge.solvers.weighted_kmeans import clustered, in_order, nearest, settled
 
 __all__ = ["Cells", "Fitted", "KeyedClusters", "cells_of", "centers_of", "fit", "keyed_clusters"]
 
@@ -180,14 +180,23 @@ def fit(settings: KeyedClusters, keys: Keys, points: Array) -> Fitted:
 
 
 def centers_of(cells: Cells, sums: Array) -> Array:
-    """Return the centres: k-means of the means of all cells that have members, weighted by how many these are."""
-    live = sums[sums[:, 0] > 0.0]
-    if not len(live):
-        return cells.centers
-    counts = live[:, 0]
-    slices = live[:, 1:].reshape(len(live), SLICES, -1)
-    totals = ((slices[:, 3] + slices[:, 2]) + slices[:, 1]) + slices[:, 0]
+    """Return the centres: k-means of the means of all cells that have members, weighted by how many these are.
+
+    Starts are tried on cells by nearest seed only, all that have the same one together: cells that end where the
+    sample's clusters do would favour these clusters. The best goes on over all cells.
+    """
     settings = cells.settings
-    return clustered(
-        totals / counts[:, None], counts, settings.clusters, (settings.seed, len(SHARES), 2), cells.centers
-    )
+    if not sums[:, 0].any():
+        return cells.centers
+    means, counts = _means(sums.reshape(len(cells.centers), len(cells.seeds), -1).sum(axis=0))
+    start = clustered(means, counts, settings.clusters, (settings.seed, len(SHARES), 2), cells.centers)
+    means, counts = _means(sums)
+    return in_order(settled(means, counts, start[None])[0])
+
+
+def _means(sums: Array) -> tuple[Array, Array]:
+    """Return the means of all rows that have members, and how many these are."""
+    live = sums[sums[:, 0] > 0.0]
+    counts = live[:, 0]
+    high, second, third, low = live[:, 1:].reshape(len(live), SLICES, -1).transpose(1, 0, 2)
+    return (((low + third) + second) + high) / counts[:, None], counts

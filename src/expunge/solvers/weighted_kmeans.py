@@ -205,9 +205,13 @@ def begun(points: Array, weights: Array, clusters: int, numbers: tuple[int, ...]
 
 
 def best(points: Array, weights: Array, ends: Array) -> Array:
-    """Return the centres with the smallest inertia (of several, the first), in the order of their columns."""
-    found: Array = ends[int(inertias(points, weights, ends).argmin())]
-    return found[np.lexsort(found.T[::-1])]
+    """Return the centres with the smallest inertia (of several, the first), in order."""
+    return in_order(ends[int(inertias(points, weights, ends).argmin())])
+
+
+def in_order(centers: Array) -> Array:
+    """Return centres in ascending order of their first columns: it does not tell from which start they came."""
+    return np.asarray(centers[np.lexsort(centers.T[::-1])])
 
 
 def grouped(points: Array, weights: Array, groups: int, numbers: tuple[int, ...]) -> Array:
