@@ -147,7 +147,7 @@ def test_seeds_from_all_records_are_caught():
     plan = keyed_clusters(3, 3, 600, 0.1)
 
     def of_everyone(plan, stages, *_):
-        centers, seeds = structure(*weighted(stages, keys, X), 3, plan, 3)
+        centers, seeds = structure(*weighted(stages, keys, X), 3, plan.seeds, (plan.seed, 3))
         return Cells(plan, centers, seeds)
 
     with patched_everywhere("expunge.solvers.keyed_kmeans.cells_of", of_everyone):

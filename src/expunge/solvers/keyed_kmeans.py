@@ -138,7 +138,7 @@ def cells_of(settings: KeyedClusters, stages: Stages, keys: Keys, points: Array)
         nowhere = np.zeros((1, settings.features))
         return Cells(settings, np.repeat(nowhere, settings.clusters, axis=0), nowhere)
     points, weights = weighted(stages, keys, points)
-    return Cells(settings, *structure(points, weights, settings.clusters, settings, len(stages)))
+    return Cells(settings, *structure(points, weights, settings.clusters, settings.seeds, (settings.seed, len(stages))))
 
 
 class Fitted(NamedTuple):

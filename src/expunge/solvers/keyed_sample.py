@@ -37,6 +37,8 @@ MOST = 0.5
 """The largest probability to join in one stage."""
 ENOUGH = 5
 """Distances are measured from centres that have so many members each on average, or from fewer centres."""
+ROUGH = 8
+"""Centres that distances are measured from are found by way of so many groups for each."""
 FINALISTS, REFINED = 3, 20
 """So many of the starts of k-means go on over the whole sample, for so many rounds at most."""
 GROUPS = 256
@@ -173,7 +175,8 @@ def next_stage(settings: KeyedClusters, stages: Stages, keys: Keys, points: Arra
     if not clusters:
         return Stage(number, rate, np.zeros((0, settings.features)), 0.0)
     points, weights = weighted(stages, keys, points)
-    centers, _ = structure(points, weights, clusters, settings, number)
+    most = min(settings.seeds, ROUGH * clusters)
+    centers, _ = structure(points, weights, clusters, most, (settings.seed, number))
     far = to_own(points, centers, nearest(points, centers))
     own = (joined + clusters) / (joined - clusters)  # others are farther from these centres than their own members
     spread = own * float(np.cumsum(weights * far)[-1] / np.cumsum(weights)[-1])
@@ -190,14 +193,12 @@ def weighted(stages: Stages, keys: Keys, points: Array) -> tuple[Array, Array]:
     return points, 1.0 / np.maximum(1.0 - missed, 2.0**-53)
 
 
-def structure(
-    points: Array, weights: Array, clusters: int, settings: KeyedClusters, number: int
-) -> tuple[Array, Array]:
+def structure(points: Array, weights: Array, clusters: int, most: int, numbers: tuple[int, ...]) -> tuple[Array, Array]:
     """Return centres and seeds of a sample: seeds first, k-means of the seeds, and from its best ends of the sample."""
-    seeds = grouped(points, weights, settings.seeds, (settings.seed, number, 0))
+    seeds = grouped(points, weights, most, (*numbers, 0))
     if len(seeds) == len(points):
-        return clustered(points, weights, clusters, (settings.seed, number, 1), None), seeds
+        return clustered(points, weights, clusters, (*numbers, 1), None), seeds
     sizes = np.asarray(np.bincount(nearest(points, seeds), weights, len(seeds)), dtype=np.float64)
-    ends = settled(seeds, sizes, begun(seeds, sizes, clusters, (settings.seed, number, 1)))
+    ends = settled(seeds, sizes, begun(seeds, sizes, clusters, (*numbers, 1)))
     ends = ends[np.argsort(inertias(seeds, sizes, ends), kind="stable")[:FINALISTS]]
     return best(points, weights, settled(points, weights, ends, REFINED)), seeds
