@@ -122,6 +122,16 @@ def test_sums_are_those_of_whole_numbers_at_all_sizes():
     assert counted[:, 0].sum() == 3000
 
 
+def test_a_large_sample_with_as_many_seeds_as_may_be_and_several_blocks():
+    X, keys = problem(70_000, 3, 11)
+    plan = keyed_clusters(5, 3, len(X), 0.05)
+    found = fit(plan, keys, X)
+    assert len(found.cells.seeds) == plan.seeds == 256
+    gone = np.flatnonzero(~found.sampled)[::70]
+    order = np.random.default_rng(0).permutation(np.delete(np.arange(len(X)), gone))
+    assert state(left(found, X, gone)) == state(fit(plan, keys[order], X[order]))
+
+
 # --- mistakes that these tests must catch ---
 
 

@@ -18,9 +18,9 @@ STARTS = 10
 """How many starts k-means has, besides one that is given."""
 ROUNDS = 100
 """The most rounds of k-means; most starts settle far earlier."""
-ROUGHLY = 10
+ROUGHLY = 5
 """The most rounds in which groups are made."""
-AT_ONCE = 2**18
+AT_ONCE = 2**16
 """How many distances are computed at a time."""
 GOLDEN = 0x9E3779B97F4A7C15
 """Counters are scrambled in steps of this odd number."""
