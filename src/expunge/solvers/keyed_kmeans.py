@@ -6,7 +6,7 @@ keys. Whoever is outside the sample leaves the structure as it is: to take it ou
 fresh fit of the others with their keys gives.
 
     stages      first_stage, next_stage     who joins (`Stage.joins`), given those who have joined before
-    structure   cells_of                    cells: nearest of the sample's centres × nearest of its seeds
+    structure   cells_of                    cells: by the sample's centres and by its seeds
     sums        Cells.total, Cells.one      counts and Σx by cell: whole multiples of powers of two, in any order
     model       centers_of                  when it is read
 """
@@ -23,6 +23,7 @@ from expunge.base.grid import grid_unit
 from expunge.base.types import Array, Ints, Keys, Mask
 from expunge.solvers.keyed_sample import (
     SHARES,
+    SIDES,
     SLICES,
     KeyedClusters,
     Stages,
@@ -32,10 +33,12 @@ from expunge.solvers.keyed_sample import (
     structure,
     weighted,
 )  # fmt: skip
-from expunge.solvers.weighted_kmeans import clustered, in_order, nearest, settled
+from expunge.solvers.weighted_kmeans import clustered, distances, in_order, nearest, settled
 
 __all__ = ["Cells", "Fitted", "KeyedClusters", "cells_of", "centers_of", "fit", "keyed_clusters"]
 
+NEAR = 0.2
+"""Another centre is nearly as near if its squared distance is not larger by this share of that between the two."""
 BITS = 20
 """A number is cut into slices of so many bits."""
 EXACT_TO = 2 ** (53 - BITS)
@@ -46,14 +49,16 @@ AT_ONCE = 2**15
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The structure: a record's cell is its nearest centre and its nearest seed.
+    """The structure: a record's cell is its nearest centre, whether another is nearly as near, and its nearest seed.
+
+    So there are small cells where clusters meet, and there it matters: the model's clusters will meet close by.
 
     Sums have a row for each cell: the count, all columns' first slices, their second ones and so on. All are whole
     multiples of powers of two and within 2⁵³ of them up to `EXACT_TO` records: records are added and taken out in any
     order, and nothing is rounded.
 
     >>> cells = Cells(keyed_clusters(1, 1, 1000, 0.1), np.array([[0.0]]), np.array([[-1.0], [1.0]]))
-    >>> cells.total(np.array([[0.625], [3.0], [-0.25]])).tolist()
+    >>> cells.total(np.array([[0.625], [3.0], [-0.25]]))[:2].tolist()
     [[1.0, 0.0, 0.0, -0.25, 0.0], [2.0, 0.0, 4.0, -0.375, 0.0]]
     >>> cell, row = cells.one(np.array([0.625]))
     >>> cell, row.tolist()
@@ -72,7 +77,7 @@ class Cells:
     @cached_property
     def number(self) -> int:
         """How many cells there are."""
-        return len(self.centers) * len(self.seeds)
+        return SIDES * len(self.centers) * len(self.seeds)
 
     @cached_property
     def units(self) -> Array:
@@ -88,20 +93,37 @@ class Cells:
         """Centres and seeds, a column each: at least two, so that a sum over rows goes row by row."""
         return np.ascontiguousarray(np.concatenate([self.centers, self.seeds]).T)
 
+    @cached_property
+    def _strips(self) -> Array:
+        """By how much less than a second centre the first may be nearer if both are near, times their distance."""
+        return NEAR * distances(self.centers, self.centers)
+
     def cell(self, points: Array) -> Ints:
         """Return each record's cell."""
-        return nearest(points, self.centers) * len(self.seeds) + nearest(points, self.seeds)
+        rows, far = np.arange(len(points)), distances(points, self.centers)
+        first = far.argmin(axis=1)
+        least = far[rows, first]
+        far[rows, first] = np.inf
+        second = far.argmin(axis=1)
+        both = far[rows, second] - least < self._strips[first, second]
+        return (SIDES * first + both) * len(self.seeds) + nearest(points, self.seeds)
 
     def one(self, point: Array) -> tuple[int, Array]:
         """Return the cell of one record, and what it contributes to it."""
         apart = self._columns - point[:, None]
         apart *= apart
         far = np.add.reduce(apart, axis=0)
-        clusters = len(self.centers)
+        seed = int(far[len(self.centers) :].argmin())
+        far = far[: len(self.centers)]
+        first = int(far.argmin())
+        least = far.item(first)
+        far[first] = np.inf
+        second = int(far.argmin())
+        both = far.item(second) - least < self._strips.item(first, second)
         row = np.empty(self.width)
         row[0] = 1.0
         self._cut(point, row[1:].reshape(SLICES, -1))
-        return int(far[:clusters].argmin()) * len(self.seeds) + int(far[clusters:].argmin()), row
+        return (SIDES * first + both) * len(self.seeds) + seed, row
 
     def contributions(self, points: Array) -> Array:
         """Return what each record contributes to its cell."""
@@ -183,12 +205,12 @@ def centers_of(cells: Cells, sums: Array) -> Array:
     """Return the centres: k-means of the means of all cells that have members, weighted by how many these are.
 
     Starts are tried on cells by nearest seed only, all that have the same one together: cells that end where the
-    sample's clusters do would favour these clusters. The best goes on over all cells.
+    sample's clusters meet would favour these clusters. The best goes on over all cells.
     """
     settings = cells.settings
     if not sums[:, 0].any():
         return cells.centers
-    means, counts = _means(sums.reshape(len(cells.centers), len(cells.seeds), -1).sum(axis=0))
+    means, counts = _means(sums.reshape(-1, len(cells.seeds), cells.width).sum(axis=0))
     start = clustered(means, counts, settings.clusters, (settings.seed, len(SHARES), 2), cells.centers)
     means, counts = _means(sums)
     return in_order(settled(means, counts, start[None])[0])

@@ -45,8 +45,8 @@ GROUPS = 256
 """The most seeds: means of small groups of the sample."""
 AUTO = 128
 """How many records the sample has for each cluster, if the user does not say."""
-SLICES = 4
-"""In so many slices numbers are summed."""
+SLICES, SIDES = 4, 2
+"""Numbers are summed in so many slices, in so many cells for each centre and seed."""
 BOUND = 2.0**40
 """The largest number that a record may have, unless another bound is given."""
 EXTREME = 2.0**200
@@ -107,14 +107,14 @@ def keyed_clusters(
     >>> keyed_clusters(8, 10, 500_000).rho, keyed_clusters(8, 10, 2**19).rho, keyed_clusters(8, 10, 800).rho
     (0.001953125, 0.001953125, 1.0)
     >>> keyed_clusters(6, 10, 500_000, 0.05).seeds, keyed_clusters(10, 784, 60_000, 0.05).seeds
-    (256, 133)
+    (256, 66)
     """
     check_positive("clusters", clusters, whole=True)
     check_positive("features", features, whole=True)
     check_positive("records", records, whole=True)
     check_rho(rho)
     share = min(1.0, AUTO * clusters / (1 << (records - 1).bit_length())) if rho == "auto" else float(rho)
-    room = ROOM // (clusters * (1 + SLICES * features))
+    room = ROOM // (SIDES * clusters * (1 + SLICES * features))
     return KeyedClusters(clusters, features, share, max(1, min(GROUPS, room)), bound, seed)
 
 
