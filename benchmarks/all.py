@@ -27,6 +27,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("linear/descent.py",),
     ("streams/accuracy.py",),
     ("linear/kmeans.py",),
+    ("linear/keyed_kmeans.py",),
     ("linear/replays.py",),
     ("federated/digits.py",),
     ("paper/reproduce.py",),
@@ -46,7 +47,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("store/large.py",),
 )
 """Scripts with their arguments, in the order in which they run."""
-ONE_THREAD = ("linear/ridge.py", "exactness/bits.py", "store/erasures.py")
+ONE_THREAD = ("linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "store/erasures.py")
 """Their products are small."""
 CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")
 APART = {
