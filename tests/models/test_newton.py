@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import expunge
 from expunge import BadPlan, BadRecords, LinearSVC, LogisticRegression
+from expunge.engine.transcript import ArrayRows
 from expunge.solvers.newton import Newton
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*noise and step sizes no longer fit:expunge.SizeWarning")
@@ -278,3 +279,63 @@ def test_numbers_that_no_unit_fits_are_refused():
     with pytest.raises(BadRecords, match="1e\\+300"):
         model.insert(rows[3:4], Y[3:4], ids=[9999])
     assert np.array_equal(model.coef_, before)
+
+
+def test_an_ingested_file_does_not_keep_the_model_of_all_records(tmp_path):
+    ids = np.arange(len(Y))
+    model = expunge.ingest(newton(rho=0.3, classes=["no", "yes"]), (X, Y, ids), tmp_path / "m.expunge")
+    before = model.coef_.copy()
+    model.unlearn([7])
+    assert model.verify().ok
+    model.close()
+    content = (tmp_path / "m.expunge").read_bytes()
+    assert all(number.tobytes() not in content for number in before.ravel())
+
+
+def test_a_plan_without_rounds_can_be_saved_and_opened(tmp_path):
+    with pytest.warns(expunge.PlanWarning, match="rho"):
+        fitted(rho=1e-6).save(tmp_path / "m.expunge")
+    with expunge.open(tmp_path / "m.expunge") as model:
+        assert model.unlearn([3]).kept
+        assert model.verify().ok
+
+
+def test_a_commit_that_fails_half_way_is_finished_before_the_model_is_read():
+    model = fitted(rho=1.0)
+    expected = newton(rho=1.0, expected_records=len(Y)).fit(X[1:], Y[1:]).coef_
+    write, failures = ArrayRows.write, [1]
+
+    def failing(self, start, block):
+        if failures and self is model._owner.transcript.iterates:
+            failures.pop()
+            raise MemoryError
+        write(self, start, block)
+
+    with mock.patch.object(ArrayRows, "write", failing), pytest.raises(MemoryError):
+        model.unlearn([0])
+    assert np.array_equal(model.coef_, expected)
+
+
+def test_a_model_read_during_a_fit_is_not_kept_for_the_new_one():
+    model = fitted(rho=1.0)
+    solve, refit = Newton.model, [1]
+
+    def meanwhile(self, path, sums):
+        found = solve(self, path, sums)
+        if refit:
+            refit.pop()
+            model.fit(X[:300], Y[:300], ids=np.arange(300))
+        return found
+
+    with mock.patch.object(Newton, "model", meanwhile):
+        assert np.array_equal(model.coef_, newton(rho=1.0).fit(X[:300], Y[:300]).coef_)
+
+
+def test_with_a_tolerance_another_machine_may_round_differently():
+    model = fitted(rho=1.0)
+    transcript = model._owner.transcript
+    sums = transcript.sums[:].copy()
+    sums[4, 0] = (sums[4, 0] + 1.0) % 2.0**33
+    transcript.sums.write(0, sums)
+    assert not model.verify().ok
+    assert model.verify(tolerance=1e-9).ok

@@ -75,3 +75,15 @@ def test_bad_choices_are_named(given, named):
 def test_a_loss_without_curvature_is_refused():
     with pytest.raises(BadPlan, match="second derivative"):
         make_newton_plan(Hinge(), 3, 100)
+
+
+def test_many_parts_add_up_to_the_whole():
+    """As a file sums them: parts are in their one form, else limbs would grow until digits are lost."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(8, 15, size=(40_000, 3)) + 0.999 * 2.0**-7  # whose lower slices are as large as they can be
+    targets = np.where(rng.random(40_000) < 0.5, 1.0, -1.0)
+    learner = make_newton_plan(Logistic(), 3, 40_000, rho=1.0).learner
+    path = learn(learner, MemoryRecords((rows, targets)), rng).path.upto(2)
+    parts = [slice(first, first + 1000) for first in range(0, 40_000, 1000)]
+    added = sum(learner.query.total(2, path, (rows[part], targets[part]))[0] for part in parts)
+    assert np.array_equal(learner.abilities.normal(added), learner.query.total(2, path, (rows, targets))[0])

@@ -15,7 +15,7 @@ from expunge.audit.findings import Check, Noise, Result
 from expunge.base.errors import ExpungeError, StoreError
 from expunge.base.types import Array
 from expunge.engine.accounting import worst_case_rho
-from expunge.engine.verifying import Verification, whitened_draws
+from expunge.engine.verifying import Verification, noise_of
 from expunge.store.chain import check_receipts
 from expunge.store.keys import load_key
 from expunge.store.state import check_key
@@ -107,7 +107,7 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
 def _noise(model: Any, p_value: float) -> Noise:
     learner, transcript = model.plan_.learner, model.transcript_
     if learner.laws is not None:
-        xi = whitened_draws(learner.laws, transcript)
+        xi = noise_of(learner.laws, transcript)
     else:
         sums: Array = learner.grid.met(transcript.sums)
         noise = transcript.answers - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)
@@ -150,9 +150,7 @@ def check_accounting(model: Any) -> Check:
     if plan.never_replays:
         return check("passed", "Sums are exact without noise, and no deletion trains anything again.")
     if plan.plans_share:
-        return check(
-            "not checked", f"ρ = {plan.rho:.3g} is a planned share of deletions; it bounds no single one."
-        )
+        return check("not checked", f"ρ = {plan.rho:.3g} is a planned share of deletions; it bounds no single one.")
     found = worst_case_rho(
         learner.sigma, learner.schedule, learner.mechanism, bound=learner.query.bound, coupling=learner.coupling,
         records=plan.horizon, records_per_subject=plan.records_per_subject, size=learner.query.size,

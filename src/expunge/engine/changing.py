@@ -165,7 +165,8 @@ def decide_on(
     the one that the coins have changed, and `advance` makes the others. That is for the sequential coupling, which
     looks at no later row and needs the edit no more (docs/guarantee.md#passes-under-way).
     """
-    if pause and (learner.mechanism.prefix or (learner.coupling != "sequential" and learner.sigma > 0.0)):
+    noisy = learner.sigma > 0.0 or learner.laws is not None
+    if pause and (learner.mechanism.prefix or (learner.coupling != "sequential" and noisy)):
         raise BadPlan(f"coupling={learner.coupling!r}: a replay can only pause with 'sequential', and with Identity.")
     if records.staged is not None:
         raise BadRecords(UNDER_WAY)
@@ -186,7 +187,7 @@ def advance(
     fail, try it again with the same key.
     """
     began, made, size = time.perf_counter(), transcript.steps, learner.query.size
-    if learner.mechanism.prefix:
+    if learner.mechanism.prefix or learner.laws is not None:
         raise BadPlan("mechanism: a pass can only be made step by step with Identity.")
     if made >= learner.schedule.steps(records.count):
         raise BadPlan(f"all {made} steps have been taken.")

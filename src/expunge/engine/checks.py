@@ -199,7 +199,7 @@ def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids
     sums, answers = transcript.sums[:], transcript.answers[:]
     if learner.laws is not None:
         joined = learner.participation.joined(records.keys_at(0)[slots], 0) if learner.schedule.rate < 1.0 else None
-        numbers = [whitened_draws(learner.laws, transcript), sums, answers, transcript.model(learner)]
+        numbers = [np.stack(whitened_draws(learner.laws, transcript)), sums, answers, transcript.model(learner)]
         who = [] if joined is None else [joined]
         return np.concatenate([places, slots, *who, *(part.ravel() for part in numbers)], dtype=float)
     met = learner.grid.met(sums)
@@ -244,8 +244,7 @@ def _names_of_draws(learner: Learner, transcript: Transcript, people: list[str])
     """Return a name for each number of the state of a pass whose rounds are draws, after places and slots."""
     assert learner.laws is not None
     names = [f"@joins({one},0)" for one in people] if learner.schedule.rate < 1.0 else []
-    names += [f"noise[{j}]" for j in range(len(whitened_draws(learner.laws, transcript)))]
-    for name, table in {"sum": transcript.sums, "w": transcript.iterates}.items():
+    for name, table in {"noise": transcript.iterates, "sum": transcript.sums, "w": transcript.iterates}.items():
         names += [f"{name}[{row},{column}]" for row in range(table.shape[0]) for column in range(table.shape[1])]
     return names + [f"model[{j}]" for j in range(transcript.model(learner).size)]
 

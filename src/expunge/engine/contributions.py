@@ -32,8 +32,9 @@ class Query(Protocol):
     batch, weights)``, that returns sums for several steps, one a row, where ``weights``, in rows too, has for each
     record 1, -1 or 0 to multiply its contribution with. All iterates of these steps are known then.
 
-    With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value, and brings a sum
-    into it, in place: whatever it adds up, and whatever is added or subtracted, is then kept in that form.
+    With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value. Its totals are in
+    that form; ``normal`` brings a sum of some of them, or a difference, into it, in place. ``values(sum)`` are the
+    numbers that such a sum stands for, to compare where rounding may differ.
     """
 
     @property
@@ -59,6 +60,7 @@ class Abilities:
     norms: Callable[[Batch], Array] | None = None
     along: Callable[[list[int], Path, Batch, Array], Array] | None = None
     normal: Callable[[Array], Array] | None = None
+    values: Callable[[Array], Array] | None = None
 
 
 class Total(NamedTuple):

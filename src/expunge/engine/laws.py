@@ -39,8 +39,8 @@ class Law(Protocol):
     def whitened(self, drawn: Array) -> Array:
         """Return independent standard normal numbers, if this was drawn from it; none if nothing is random."""
 
-    def holds(self, drawn: Array) -> bool:
-        """Say whether it could have drawn this."""
+    def holds(self, drawn: Array, tolerance: float = 0.0) -> bool:
+        """Say whether it could have drawn this; with a tolerance, on a machine that rounds differently."""
 
 
 class Laws(Protocol):
@@ -79,9 +79,9 @@ class Point:
         """Return nothing."""
         return np.zeros(0)
 
-    def holds(self, drawn: Array) -> bool:
+    def holds(self, drawn: Array, tolerance: float = 0.0) -> bool:
         """Say whether this is the value."""
-        return np.array_equal(drawn, self.value)
+        return np.allclose(drawn, self.value, rtol=tolerance, atol=tolerance)
 
 
 class Gaussian:
@@ -112,10 +112,10 @@ class Gaussian:
         off = drawn[..., self.first : self.first + len(self.mean)] - self.mean
         return np.asarray(off @ self.factor) / self.scale
 
-    def holds(self, drawn: Array) -> bool:
-        """Say whether this is on the lattice."""
+    def holds(self, drawn: Array, tolerance: float = 0.0) -> bool:
+        """Say whether this is on the lattice; with a tolerance, whether it is of the right kind."""
         rest, stop = drawn.copy(), self.first + len(self.mean)
-        rest[self.first : stop] = np.fmod(drawn[self.first : stop], self._units)
+        rest[self.first : stop] = 0.0 if tolerance else np.fmod(drawn[self.first : stop], self._units)
         return not rest.any()
 
     def log_density(self, drawn: Array) -> Any:

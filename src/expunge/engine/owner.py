@@ -36,6 +36,8 @@ class Owner:
     """The file that all of it lives in, if it does."""
     plan: Any = None
     """The plan that stands in the file: another process may have made a new one."""
+    _decided: Change | None = None
+    """A request that was decided and is being committed; a file commits all of one or nothing, and has none."""
     late: tuple[str, ...] = ()
     """Parameters that were set since, and that the learner was not made with."""
     warned_of_seed = False
@@ -166,6 +168,11 @@ class Owner:
     def solving(self) -> AbstractContextManager[Any]:
         """What keeps requests off while the model is solved."""
         return self.lock
+
+    def settle(self, publish: Callable[[], None]) -> None:
+        """Finish a commit that has begun: until then the state is half of one request."""
+        if self._decided is not None:
+            self._finish(self._decided, publish)
 
     @property
     def solves_late(self) -> bool:

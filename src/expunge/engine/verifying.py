@@ -78,21 +78,23 @@ def _check_step(
     place = learner.schedule.place(step)
     total = sums.total(step, path)
     stored = transcript.sums[step]
-    if not _agree(stored, total, tolerance):
+    values = learner.abilities.values
+    compared = (stored, total) if values is None or tolerance == 0.0 else (values(stored), values(total))
+    if not _agree(*compared, tolerance):
         why = _explain(learner, sums.records, place, step, path, total - stored) if intact else "see the damage above"
         problems.append(f"sums: row {step} is not what the records at place {place} contribute; {why}")
     if learner.laws is not None:
-        return problems + _check_draw(learner.laws, transcript, step, path)
+        return problems + _check_draw(learner.laws, transcript, step, path, tolerance)
     iterate = learner.rule.step(step, path, transcript.answers[step])
     if not _agree(transcript.iterates[step], iterate, tolerance):
         problems.append(f"iterates: row {step} is not what the rule computes from row {step} of answers")
     return problems
 
 
-def _check_draw(laws: Laws, transcript: Transcript, step: int, path: Path) -> list[str]:
+def _check_draw(laws: Laws, transcript: Transcript, step: int, path: Path, tolerance: float) -> list[str]:
     """Name a draw that its law cannot have drawn: digits below the lattice could tell of records that are gone."""
     law, drawn = laws.law(step, path, transcript.sums[: step + 1]), transcript.iterates[step]
-    if (drawn == 0.0).all() if law is None else law.holds(drawn):
+    if (drawn == 0.0).all() if law is None else law.holds(drawn, tolerance):
         return []
     return [f"iterates: row {step} is not on the lattice of what was drawn"]
 
@@ -127,21 +129,27 @@ def _off_grid(learner: Learner, transcript: Transcript) -> list[str]:
     return [f"answers: row {off[0][0]}, column {off[0][1]} is not on the grid of {unit:g}"] if len(off) else []
 
 
-def whitened_draws(laws: Laws, transcript: Transcript) -> Array:
-    """Return what was drawn as independent standard normal numbers."""
-    sums, found = transcript.sums[:], [np.zeros(0)]
+def whitened_draws(laws: Laws, transcript: Transcript) -> list[Array]:
+    """Return what each step has drawn as independent standard normal numbers, and 0 in all other coordinates."""
+    sums, found = transcript.sums[:], []
     for step in range(len(sums)):
         law = laws.law(step, Path(transcript.start, transcript.iterates, step), sums[: step + 1])
-        if law is not None:
-            found.append(law.whitened(transcript.iterates[step]))
-    return np.concatenate(found)
+        white = np.zeros(0) if law is None else law.whitened(transcript.iterates[step])
+        found.append(np.pad(white, (0, len(transcript.start) - len(white))))
+    return found
+
+
+def noise_of(laws: Laws, transcript: Transcript) -> Array:
+    """Return all numbers that were drawn, as standard normal ones."""
+    drawn = np.concatenate([np.zeros(0), *whitened_draws(laws, transcript)])
+    return drawn[drawn != 0.0]
 
 
 def _noise(learner: Learner, transcript: Transcript) -> tuple[Array, float | None]:
     if learner.laws is not None:
         from scipy import stats
 
-        drawn = whitened_draws(learner.laws, transcript)
+        drawn = noise_of(learner.laws, transcript)
         return drawn, float(stats.kstest(drawn, "norm").pvalue) if len(drawn) else None
     sums = learner.grid.met(transcript.sums[:])
     noise = transcript.answers[:] - (np.cumsum(sums, axis=0) if learner.mechanism.prefix else sums)

@@ -77,6 +77,8 @@ class ModelFile(Stored):
         return model, self.plan_.rank_of(model)
 
     def _rank(self) -> int | None:
+        if self._owner.solves_late:
+            return None  # it is not solved for this
         rank: int | None = self._shown(1)
         return rank
 

@@ -203,7 +203,7 @@ def _fit(
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
         store_transcript(file, transcript)
-        begin_store(file, model._description(), model._packed_projection(), transcript.model(learner))
+        begin_store(file, model._description(), model._packed_projection(), transcript)
         write_state(file, first_state(inventory, key))
         write_signer(file, signer)
         encoder.report()  # before there is a file: a warning may be an error

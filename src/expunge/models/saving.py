@@ -8,7 +8,6 @@ from typing import Any
 from expunge.base.errors import BadPlan
 from expunge.models.projecting import packed
 from expunge.models.stored import Stored
-from expunge.store.parameters import kept_model
 from expunge.store.saving import as_path, save
 from expunge.store.state import KNOWN, Description
 
@@ -39,7 +38,6 @@ class Storable(Stored):
             save(
                 as_path(path), self._description(), self._packed_projection(),
                 self._owner.records, self._owner.transcript,
-                kept_model(self.plan_.learner, self._owner.transcript),
             )  # fmt: skip
 
     def _refuse_seed(self) -> None:

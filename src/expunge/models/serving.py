@@ -288,11 +288,14 @@ class Serving:
         """What the model is known by, as it is now."""
         self._look()
         self._warn_of_late()
-        if (derived := self._derived) is not None:
-            return derived
-        with self._owner.solving:  # a request that comes between would make it a model of two states
-            self._derived = self._derive(self._owner.model())
-            return self._derived
+        while (derived := self._derived) is None:
+            owner = self._owner
+            with owner.solving:  # a request that came between would make it a model of two states
+                owner.settle(self._publish)
+                derived = self._derive(owner.model())
+                if self._owner is owner:  # else there was a fresh fit meanwhile
+                    self._derived = derived
+        return derived
 
     def _look(self) -> None:
         """Publish what another process has done meanwhile."""

@@ -102,6 +102,10 @@ class Expansion:
         """Bring an exact sum into its one form, in place. (Counts are in theirs: they are whole, and not negative.)"""
         return self.products.normal(sums)
 
+    def values(self, sums: Array) -> Array:
+        """Return the numbers that a sum stands for."""
+        return np.append(self.products.matrix(sums).ravel(), sums[self.products.size :])
+
     def contributions(self, step: int, path: Path, batch: Batch) -> Array:
         """Return what each record contributes."""
         number = int(batch[0].shape[0])
@@ -117,9 +121,8 @@ class Expansion:
             used, number = self.products.size, int(batch[0].shape[0])
             for first in range(0, number, AT_ONCE):
                 part = batch if number <= AT_ONCE else tuple([column[first : first + AT_ONCE] for column in batch])
-                if first:
-                    self.normal(summed)
                 summed[:used] += self.products.summed(self._columns(step, path, *part))
+                self.normal(summed)
         return summed, 0
 
     def _settled(self, step: int, path: Path) -> bool:

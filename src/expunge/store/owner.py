@@ -30,7 +30,7 @@ from expunge.engine.verifying import Verification, verify
 from expunge.store import failpoints
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
-from expunge.store.parameters import kept_model, read_vector, solved, write_vector
+from expunge.store.parameters import read_vector, solved, write_vector
 from expunge.store.receipts import Receipt, check_signer
 from expunge.store.records import StoredRecords
 from expunge.store.saving import index_anew, save_anew
@@ -366,13 +366,13 @@ class StoredOwner(Owner):
         seeded: bool,
     ) -> StoredOwner:  # fmt: skip
         """Put a fresh fit in the place of everything, at once."""
-        description, model = describe(), kept_model(learner, transcript)
+        description = describe()
         self.session.refuse_read_only()
         with self.lock:
             before, session, file = self.state, self.session, self.file
             session.logged = True
             with session.transaction(lambda: self._check_unchanged(file, None)):
-                save_anew(file, before, description, records, transcript, model)
+                save_anew(file, before, description, records, transcript)
             self.refresh()
             session.tidy(None)
         self.late = ()
@@ -392,7 +392,7 @@ class StoredOwner(Owner):
         """Return the model that the learner's selector made of the iterates, or solve for it."""
         with self.session.looking:
             if self._vector is None:
-                self._vector = solved(self.session.reader, self.plan.learner)
+                self._vector = solved(self.session.reader, self.description, self._text, self._strangers)
             return self._vector
 
     @property

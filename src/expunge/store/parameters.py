@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from expunge.base.types import Array
@@ -9,6 +12,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
 from expunge.store.rows import StoredRows, as_numbers
+from expunge.store.state import DESCRIPTION, Description, read_description
 
 MODEL = 0
 """The number of their array."""
@@ -24,16 +28,21 @@ def write_vector(file: StoreFile, model: Array) -> None:
     file.put("arrays", MODEL, model.astype("<f8").tobytes())
 
 
-def kept_model(learner: Learner, transcript: Transcript) -> Array:
-    """Return the model as a file keeps it: not at all, where it is solved when it is read."""
-    return np.zeros(0) if learner.laws is not None else transcript.model(learner)
+def write_model(file: StoreFile, learner: Learner, transcript: Transcript) -> None:
+    """Write the parameters of a fresh fit; where they are solved for when they are read, a file must not hold them."""
+    write_vector(file, np.zeros(0) if learner.laws is not None else transcript.model(learner))
 
 
-def solved(file: StoreFile, learner: Learner) -> Array:
-    """Solve for the model of a store, from the sums and draws that are there."""
-    assert learner.laws is not None
-    start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
+def solved(file: StoreFile, known: Description, text: str | None, strangers: Mapping[str, Any]) -> Array:
+    """Solve for the model of a store, from the sums and draws that are there.
+
+    ``known`` is the description that was read as ``text``; another process may have written another plan meanwhile.
+    """
     with file.reading():
+        current = known if file.text("about", DESCRIPTION) == text else read_description(file, strangers)
+        learner = current.plan.learner
+        assert learner.laws is not None
+        start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
         sums = StoredRows(file, "sums", learner.query.size, steps)
         path = Path(start, StoredRows(file, "iterates", start.size, steps), steps)
-        return learner.laws.model(path, sums[:])
+        return np.asarray(learner.laws.model(path, sums[:]))

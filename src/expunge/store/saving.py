@@ -14,14 +14,13 @@ from shutil import rmtree
 from typing import Any
 
 from expunge.base.errors import NotAStore, StoreError
-from expunge.base.types import Array
 from expunge.engine.learner import Transcript
 from expunge.engine.records.lookup import fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.store import failpoints
 from expunge.store.file import StoreFile, Table
 from expunge.store.keys import load_key, make_key
-from expunge.store.parameters import write_vector
+from expunge.store.parameters import write_model
 from expunge.store.receipts import KEY_BYTES
 from expunge.store.records import StoredRecords, index_records, store_records
 from expunge.store.state import (
@@ -164,11 +163,11 @@ def remove(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def begin_store(file: StoreFile, description: Description, projection: bytes | None, model: Array) -> None:
+def begin_store(file: StoreFile, description: Description, projection: bytes | None, transcript: Transcript) -> None:
     """Write what is not records, transcript or state."""
     file.put_text("about", DESCRIPTION, KNOWN.write(description))
     file.put("pending", 0, b"")
-    write_vector(file, model)
+    write_model(file, description.plan.learner, transcript)
     if projection is not None:
         file.put("arrays", PROJECTION, projection)
 
@@ -179,13 +178,12 @@ def save(
     projection: bytes | None,
     records: MemoryRecords,
     transcript: Transcript,
-    model: Array,
 ) -> None:
     """Write a model into a new store."""
     places = max(1, len(records.places.lengths))
     bytes_a_record = sum(_bytes(column) for column in records.template)
     with new_store(path, page_for(records.count * bytes_a_record // places)) as (file, key):
-        begin_store(file, description, projection, model)
+        begin_store(file, description, projection, transcript)
         store_transcript(file, transcript)
         write_state(file, first_state(store_records(file, records), key))
 
@@ -196,7 +194,6 @@ def save_anew(
     description: Description,
     records: MemoryRecords,
     transcript: Transcript,
-    model: Array,
 ) -> None:
     """Write a fresh fit in the place of all that a file has, but its receipts."""
     file.put_text("about", DESCRIPTION, KNOWN.write(description))
@@ -206,7 +203,7 @@ def save_anew(
     for table in tables:
         file.drop(table, 0)
     store_transcript(file, transcript)
-    write_vector(file, model)
+    write_model(file, description.plan.learner, transcript)
     write_state(file, advanced(before, inventory))
 
 

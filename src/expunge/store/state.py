@@ -168,7 +168,7 @@ def _check_plan(file: StoreFile, plan: Any) -> None:
     for field in fields(known):
         value = getattr(plan, field.name)
         for one in value if isinstance(value, tuple) else (value,):
-            if type(one) is int and one < (field.name != "seed"):
+            if type(one) is int and one < (field.name not in ("seed", *plan.MAY_BE_ZERO)):
                 raise CorruptStore(f"{file.path}: {type(plan).__name__}: {field.name} is {one}; restore a backup.")
     if (flaw := plan.flaw()) is not None:
         raise CorruptStore(f"{file.path}: {type(plan).__name__}: {flaw}; restore a backup.")

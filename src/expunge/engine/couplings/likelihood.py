@@ -64,7 +64,9 @@ def kept_share(one: Law, other: Law, drawn: Array) -> float:
     """Return how likely a draw from one law is to be kept as a draw from another: min(1, q'/q)."""
     if one.lattice != other.lattice:
         return 0.0
-    return math.exp(min(0.0, other.log_density(drawn) - one.log_density(drawn)))
+    ratio = float(other.log_density(drawn) - one.log_density(drawn))
+    assert not math.isnan(ratio)  # a coin that knows nothing would keep
+    return math.exp(min(0.0, ratio))
 
 
 def keeps_draw(chance: float, randomness: Randomness) -> bool:

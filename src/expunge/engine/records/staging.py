@@ -286,10 +286,7 @@ class Staging(Lookup):
         if participation.rate < 1.0:
             batch = _joining(batch, participation.joined(self.keys_at(place), step))
         total = evaluate(query, step, path, batch, participation)
-        if participation.unit is None:
-            return total
-        normal = participation.abilities.normal
-        return total._replace(sum=0.0 + total.sum if normal is None else normal(total.sum))
+        return total if participation.unit is None else total._replace(sum=0.0 + total.sum)
 
     def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what the records of a place would contribute to a step without the staged edit."""

@@ -77,6 +77,7 @@ class NewtonPlan(Sized):
     """
 
     NOTHING: ClassVar[str] = "zeros"
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("rounds",)
     projected: ClassVar[bool] = False
     feature_norm: ClassVar[float] = math.inf
     """Rows are taken as they are."""
@@ -240,10 +241,12 @@ class NewtonPlan(Sized):
         columns = rows, np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
         rounds = min(self.rounds, 2)
         rho = max(self.rho, 0.2) if rounds else self.rho
-        small = replace(self, features=features, records=RECORDS, rounds=rounds, rho=rho)
+        rate = max(self.rate, 0.7)
+        small = replace(self, features=features, records=RECORDS, rounds=rounds, rho=rho, rate=rate)
         says = f"{RECORDS} made-up records, {features} feature{'s' * (features > 1)}, one record deleted"
-        parts = (("features", self.features, features), ("rounds", self.rounds, rounds), ("rho", self.rho, rho))
-        return SmallProblem(small.learner, columns, says, ("loss", "C", "standardize", "rate"), parts)
+        named = ("features", "rounds", "rho", "rate")
+        parts = tuple((name, getattr(self, name), getattr(small, name)) for name in named)
+        return SmallProblem(small.learner, columns, says, ("loss", "C", "standardize"), parts)
 
     def lines(self) -> list[Line]:
         """Return the plan line by line."""
@@ -303,7 +306,7 @@ def make_newton_plan(
     >>> plan.records, plan.rounds, round(plan.rate, 3), round(plan.rho, 4)
     (524288, 3, 0.03, 0.0008)
     """
-    if not hasattr(loss, "expansion") or loss.outputs != 1:
+    if not hasattr(getattr(loss, "loss", loss), "expansion") or loss.outputs != 1:  # of a weighted loss, its own
         raise BadPlan(
             f"solver='newton' needs a loss of one score with a second derivative (expansion), not {loss!r}. "
             "Use solver='dual_averaging'."

@@ -44,6 +44,8 @@ Remark = tuple[str, type[Warning]]
 class Sized:
     """A plan that is good for some numbers of records."""
 
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ()
+    """Which of its whole numbers may be 0."""
     NOTHING: ClassVar[str] = "noise only"
     """What training on no records gives."""
 
