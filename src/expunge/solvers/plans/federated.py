@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class FederatedPlan:
     it; ``sigma`` the standard deviation of the noise; ``arrays`` what the arrays of the model are like; ``config`` what
     clients are told with every task.
     """
+
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ()
 
     rounds: int
     rate: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -65,6 +65,9 @@ class SmallProblem(NamedTuple):
 
 class AnyPlan(Protocol):
     """What every plan answers: what a store and its receipts need to know."""
+
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]]
+    """Which of its whole numbers may be 0."""
 
     @property
     def rho(self) -> float:
