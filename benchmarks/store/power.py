@@ -36,7 +36,6 @@ from cases.killing import everything
 from cases.store_stories import Operation, people, perform, states, story, write_store
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
-from expunge.store.state import read_pending
 
 SECTOR = 512
 CALLS = "write,pwrite64,ftruncate,truncate,fsync,fdatasync,openat,unlink,rename"
@@ -66,9 +65,7 @@ def serve(path: Path, kind: str, synced: bool) -> None:
 
     def hook(name: str) -> None:
         if name == "request: recorded":
-            waiting = read_pending(model._owner.file)
-            assert waiting is not None
-            os.write(1, f"key {waiting.key.hex()}\n".encode())
+            os.write(1, f"key {model._owner._waiting().key.hex()}\n".encode())
 
     failpoints.hook = hook
     for one in told(kind):

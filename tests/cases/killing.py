@@ -30,7 +30,7 @@ from expunge.base.types import Array
 from expunge.engine.records.lookup import hashes
 from expunge.store import scan
 from expunge.store.file import StoreFile
-from expunge.store.state import read_pending, read_state
+from expunge.store.state import read_state
 from expunge.store.surroundings import beside
 
 Landing = Literal["nothing yet", "midway", "done, not acknowledged"]
@@ -231,7 +231,7 @@ def _wrong_state(model: Any, expected: Expected) -> list[str]:
     """Compare records and receipts with what they must be, and re-derive everything else."""
     found = list(model.verify().problems) + list(model.verify_receipts().problems)
     owner, those = model._owner, people(expected.kind)
-    if read_pending(owner.file) is not None:
+    if owner._waiting() is not None:
         found.append("pending: there is a request")
     exported = model.export_receipts()["receipts"]
     said = [(one.kind, one.version, one.removed, one.added, one.by, len(one.named)) for one in expected.receipts]

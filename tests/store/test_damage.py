@@ -30,7 +30,8 @@ from expunge.store import failpoints
 from expunge.store import file as module
 from expunge.store.codec import pack
 from expunge.store.file import SCHEMA, TABLES, StoreFile
-from expunge.store.state import DESCRIPTION, STATE, write_vector
+from expunge.store.parameters import write_vector
+from expunge.store.state import DESCRIPTION, STATE
 from expunge.store.surroundings import beside
 
 resource = pytest.importorskip("resource")

@@ -58,6 +58,11 @@ class Change:
     finished: bool = False
     """Whether all is done."""
 
+    @property
+    def first(self) -> int:
+        """The first row that is another now, or is no more."""
+        return self.steps if self.staged is None else min(self.staged.first, self.steps)
+
     def commit(self) -> Outcome:
         """Make the change final, and return how it went.
 

@@ -92,7 +92,7 @@ class Gaussian:
     has the density of the law, whatever the angles between coordinates. (docs/guarantee.md#draws)
 
     >>> law = Gaussian(np.array([1.0, 2.0]), np.array([[2.0, 0.0], [1.0, 1.0]]), 0.5)
-    >>> law.log_density(np.array([1.0, 2.0])) == math.log(2.0) - 2 * math.log(0.5)
+    >>> float(law.log_density(np.array([1.0, 2.0]))) == math.log(2.0) - 2 * math.log(0.5)
     True
     """
 

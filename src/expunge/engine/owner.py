@@ -144,9 +144,8 @@ class Owner:
 
     def _finish(self, decided: Change, publish: Callable[[], None]) -> Outcome:
         moved = decided.moved or decided.begun
-        first = decided.steps if decided.staged is None else decided.staged.first
         if self._running is not None:
-            self._running.cut(min(first, decided.steps) + 1)
+            self._running.cut(decided.first + 1)
         try:
             if not decided.finished:
                 decided.commit()

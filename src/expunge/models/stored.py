@@ -67,5 +67,5 @@ class Stored(Filed, Serving):
         found = []
         for named_by, given in cast("dict[NamedBy, Any]", named).items():
             digests = {digest for one in receipts if one.named_by == named_by for digest in one.digests}
-            found.append(are_named(owner.key, named_by, as_ids(named_by, given), digests))
+            found.append(are_named(owner.session.key, named_by, as_ids(named_by, given), digests))
         return found

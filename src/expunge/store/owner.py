@@ -259,6 +259,9 @@ class StoredOwner(Owner):
         self.session.record(pending.to_bytes(), lambda: self._check_unchanged(self.file, None))
         failpoints.pass_point("request: recorded")
 
+    def _waiting(self) -> Pending | None:
+        return read_pending(self.session.file)
+
     def catch_up(self, publish: Callable[[], None]) -> None:
         """Finish what was recorded and interrupted, with the randomness that was recorded with it."""
         with self.lock:
@@ -267,7 +270,7 @@ class StoredOwner(Owner):
     def _catch_up(self, publish: Callable[[], None]) -> None:
         if self._shown != self._written:
             self.look(publish)
-        waiting = None if self.read_only else read_pending(self.session.file)
+        waiting = None if self.read_only else self._waiting()
         if waiting is not None:
             before = self.state
             if waiting.version != before.version:
@@ -334,9 +337,8 @@ class StoredOwner(Owner):
 
     def _commit(self, change: Change) -> Array | None:
         """Write what a change changes; return the new model, if it is another now and not solved late."""
-        first = change.steps if change.staged is None else change.staged.first
         if self._running is not None:
-            self._running.cut(min(first, change.steps) + 1)
+            self._running.cut(change.first + 1)
         change.commit()
         if not change.moved or self.solves_late:
             return None
@@ -438,11 +440,6 @@ class StoredOwner(Owner):
     def file(self) -> StoreFile:
         """The file, for those who hold the lock."""
         return self.session.file
-
-    @property
-    def key(self) -> bytes:
-        """What names are digested with."""
-        return self.session.key
 
     def close(self) -> None:
         """Close the file, once no other thread is using it."""

@@ -54,7 +54,7 @@ LEAST_RHO = 1e-7
 def automatic_share(records: int, columns: int) -> float:
     """Return the share of deletions that replay if noise is to cost nothing that can be measured.
 
-    >>> automatic_share(500_000, 55) < 0.001, automatic_share(1_000, 20)
+    >>> automatic_share(500_000, 55) < 0.001, automatic_share(500, 20)
     (True, 1.0)
     """
     distance = HARMLESS * max(columns, FEWEST_COLUMNS) / expected_records(rounded_up(records))
