@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.paper import chapters, complexity, reproduce, sgd_2021, tradeoff
+from benchmarks.paper import chapters, complexity, reproduce, sgd_2021, space, tradeoff
 from benchmarks.paper.chapters import Chapter, Table, Verdict
 from benchmarks.paper.measuring import Curve, Mean, all_at_most, at_least, at_most, ratio_at_equal_x, slope_of
 from benchmarks.paper.page import counted, page_of
@@ -215,8 +215,22 @@ def test_every_chapter_that_is_listed_is_there():
 
 def test_a_chapter_that_fails_is_told_and_its_old_result_is_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(chapters, "OUT", tmp_path)
-    monkeypatch.setattr(reproduce, "OUT", tmp_path)
     (tmp_path / "lemmata.json").write_text("{}")
-    why = reproduce.run_apart("lemmata", True, lambda share: None)
+    why = reproduce.run_apart("lemmata", False, lambda share: None)
     assert "lemmata" in why
     assert "failed" in json.loads((tmp_path / "lemmata.json").read_text())
+
+
+def test_a_quick_run_leaves_the_results_of_a_full_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(chapters, "OUT", tmp_path)
+    monkeypatch.setattr(space, "QUICK_POWERS", range(5, 8))
+    monkeypatch.setattr(space, "POWERS", range(5, 9))
+    for quick in (False, True):
+        chapters.run_chapter(space.CHAPTER, quick, lambda share: None)
+        reproduce.write_page(quick)
+    for folder, count in ((tmp_path, 4), (tmp_path / "quick", 3)):
+        result = json.loads((folder / "space.json").read_text())
+        assert len({point["n"] for point in result["points"]}) == count
+        assert result["quick"] == (folder != tmp_path)
+        assert (folder / "space.png").exists()
+        assert ("quick run" in (folder / "index.html").read_text(encoding="utf-8")) == result["quick"]
