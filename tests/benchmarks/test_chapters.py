@@ -126,6 +126,21 @@ def test_frank_wolfe_with_the_rate_of_2021_is_missed(exponent, held, tiny):
     assert _verdict(sgd_2021.CHAPTER, result, "Frank-Wolfe (2023), against nρ by ρ").held is held
 
 
+def test_a_point_of_both_sweeps_is_measured_once(monkeypatch):
+    measured = []
+
+    def point(sweep, who, n, rho, sizes):
+        measured.append((who, n, rho))
+        return {"sweep": sweep, "who": who, "n": n, "rho": rho}
+
+    monkeypatch.setattr(sgd_2021, "_point", point)
+    sizes = sgd_2021.Sizes(3, 128, (0.3, 0.5), 0.5, (64, 128), runs=2, pilots=1, deletions=8)
+    points = sgd_2021.measure_at(sizes, lambda share: None)["points"]
+    assert len(points) == 2 * (3 + 2)
+    assert sorted(measured) == sorted({(p["who"], p["n"], p["rho"]) for p in points})
+    assert [p["sweep"] for p in points if (p["n"], p["rho"]) == (128, 0.5)] == ["ρ", "ρ", "n", "n"]
+
+
 @pytest.mark.parametrize(("exponent", "held"), [(1.0, True), (0.5, False)])
 def test_a_cost_that_does_not_fall_like_rho_is_missed(exponent, held, tiny):
     result = copy.deepcopy(tiny["complexity"])
