@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.smoke import OUT as RESULTS
@@ -63,6 +64,11 @@ class Chapter:
     """Return what to print below the picture."""
 
 
+def folder_of(quick: bool) -> Path:
+    """Return where results go: those of a quick run beside those of a full one, not in their place."""
+    return OUT / "quick" if quick else OUT
+
+
 def commit() -> str:
     """Return the commit that is measured, with a mark if files were changed since."""
     found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
@@ -76,20 +82,22 @@ def _processor_seconds() -> float:
 
 def run_chapter(chapter: Chapter, quick: bool, watch: Callable[[float], None]) -> Result:
     """Measure, and write what was measured and its picture."""
-    OUT.mkdir(parents=True, exist_ok=True)
+    folder = folder_of(quick)
+    folder.mkdir(parents=True, exist_ok=True)
     began, computed, at = time.perf_counter(), _processor_seconds(), commit()
     measured = chapter.measure(quick, watch)
     took = {"seconds": time.perf_counter() - began, "processor_seconds": _processor_seconds() - computed}
     result = {"quick": quick, "commit": at, **{name: round(value, 1) for name, value in took.items()}, **measured}
-    (OUT / f"{chapter.name}.json").write_text(json.dumps(result, indent=1))
-    picture(chapter)
+    (folder / f"{chapter.name}.json").write_text(json.dumps(result, indent=1))
+    picture(chapter, quick)
     return result
 
 
-def picture(chapter: Chapter) -> Result:
+def picture(chapter: Chapter, quick: bool) -> Result:
     """Draw a chapter from its JSON, and return what that holds."""
-    result: Result = json.loads((OUT / f"{chapter.name}.json").read_text())
-    chapter.draw(result).savefig(OUT / f"{chapter.name}.png", dpi=110)
+    folder = folder_of(quick)
+    result: Result = json.loads((folder / f"{chapter.name}.json").read_text())
+    chapter.draw(result).savefig(folder / f"{chapter.name}.png", dpi=110)
     return result
 
 
@@ -98,11 +106,11 @@ def main(chapter: Chapter) -> int:
     from rich.progress import Progress
 
     parser = argparse.ArgumentParser(description=chapter.claims)
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller runs")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller runs; writes to out/paper/quick")
     parser.add_argument("--draw", action="store_true", help="only draw anew, from the JSON of an earlier run")
     given = parser.parse_args()
     if given.draw:
-        result = picture(chapter)
+        result = picture(chapter, given.quick)
     else:
         with Progress() as progress:
             bar = progress.add_task(chapter.name, total=1.0)

@@ -130,7 +130,7 @@ def jobs(sizes: Sizes) -> Iterator[Job]:
 
 def measure_point(setting: dict[str, Any], plan: Plan, sizes: Sizes) -> dict[str, Any]:
     """Learn several times, delete from each transcript, and predict from how much records contributed."""
-    complexity, replays, replayed, predicted = [], [], [], []
+    complexity, replays, replayed, lengths = [], [], [], []
     number = 0
     for run in range(sizes.runs):
         rng = np.random.default_rng([zlib.crc32(repr(sorted(setting.items())).encode()), run])
@@ -144,10 +144,12 @@ def measure_point(setting: dict[str, Any], plan: Plan, sizes: Sizes) -> dict[str
         complexity.append(cost.complexity)
         replays.append(cost.replays)
         replayed.append(cost.complexity - cost.deciding)
-        norms: list[float | None] = [None]  # the adaptive coupling's coins know only how long contributions may be
         if learner.coupling != ADAPTIVE:
-            norms = np.quantile(_norms(problem, records, transcript, rng), np.arange(0.05, 1.0, 0.1)).tolist()
-        predicted.append(np.mean([relative_complexity(learner, setting["n"], norm=norm) for norm in norms]))
+            lengths.append(_norms(problem, records, transcript, rng))
+    norms: list[float | None] = [None]  # the adaptive coupling's coins know only how long contributions may be
+    if lengths:
+        norms = np.quantile(np.concatenate(lengths), np.arange(0.05, 1.0, 0.1)).tolist()
+    predicted = [relative_complexity(learner, setting["n"], norm=norm) for norm in norms]
     return {
         **setting, "complexity": Mean.of(complexity).record(), "replays": Mean.of(replays).record(),
         "replayed": Mean.of(replayed).record(),

@@ -27,9 +27,9 @@ from cases.printed_tree import STORIES, state_names
 from expunge import DualAveraging, paper
 from expunge.engine.checks import Exactness, check_exact, check_same_law
 
-RUNS, QUICK_RUNS = 20_000, 1_000
-PATCHED_RUNS, QUICK_PATCHED_RUNS = 10_000, 2_000
-PROGRAM_RUNS, QUICK_PROGRAM_RUNS = 100_000, 20_000
+RUNS, QUICK_RUNS = 20_000, 500
+PATCHED_RUNS, QUICK_PATCHED_RUNS = 10_000, 1_000
+PROGRAM_RUNS, QUICK_PROGRAM_RUNS = 100_000, 10_000
 LEVEL, CAUGHT = 0.01, 1e-6
 """The level over all that must pass; and how small a p-value must be for what is printed."""
 SEED, WORKERS = 5, 2

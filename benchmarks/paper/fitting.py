@@ -19,7 +19,7 @@ from benchmarks.paper.methods import Measured, Method, Setting
 TOLERANCE = 0.05
 """A sum of powers is not one power: an exponent is missed if all of its interval is slower by more than this."""
 
-QUICK_TIMES = 3
+QUICK_TIMES = 2
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.paper.measuring import cost_of_deletions
 from benchmarks.paper.methods import (
     ROOT,
     Measured,
@@ -31,7 +32,6 @@ from benchmarks.paper.problems_with_optima import (
 )
 from expunge import (
     Ball,
-    Delete,
     DualAveraging,
     FrankWolfe,
     Gradient,
@@ -39,7 +39,6 @@ from expunge import (
     Learner,
     MemoryRecords,
     Scattered,
-    change,
     learn,
     paper,
 )
@@ -87,13 +86,8 @@ def delete_some(
     learner: Learner, records: MemoryRecords, transcript: Transcript, deletions: int, rng: np.random.Generator
 ) -> Measured:
     """Delete one random record, take it back, and so on: what a deletion costs, on average."""
-    evaluations, replays = 0, 0
-    for gone in rng.choice(records.count, size=deletions, replace=False).tolist():
-        deletion = change(learner, records, transcript, Delete([gone]), rng)
-        evaluations += deletion.outcome.evaluations
-        replays += not deletion.outcome.kept
-        deletion.rollback()
-    return {"evaluations": np.array([evaluations / deletions]), "replays": np.array([replays / deletions])}
+    cost = cost_of_deletions(learner, records, transcript, records.count, deletions, rng)
+    return {"evaluations": np.array([cost.complexity * records.count]), "replays": np.array([cost.replays])}
 
 
 @dataclass(frozen=True)

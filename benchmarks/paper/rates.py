@@ -36,7 +36,7 @@ from benchmarks.paper.methods import (
     Setting,
 )
 
-REPETITIONS, QUICK_REPETITIONS = 6, 4
+REPETITIONS, QUICK_REPETITIONS = 6, 3
 WORKERS = 2
 ONE, TWO_THIRDS, HALF = Fraction(-1), Fraction(-2, 3), Fraction(-1, 2)
 THIRD, FLAT, QUARTER, THREE_QUARTERS = Fraction(-1, 3), Fraction(0), Fraction(1, 4), Fraction(3, 4)
@@ -88,7 +88,7 @@ def linear() -> list[Sweep]:
     rhos, wide, narrow = (0.05, 0.1, 0.2, 0.4), (512.0, 2048.0, 8192.0), (32.0, 128.0, 512.0, 2048.0)
     across, along, rising = Setting(2**13, 0.1, 0), Setting(2**13, 0, 4096), powers(11, 15)
     return [
-        Sweep("3", frank, "noise", "n", rising, Setting(0, 0.1, 4096), TWO_THIRDS, times=2),
+        Sweep("3", frank, "noise", "n", rising, Setting(0, 0.1, 4096), TWO_THIRDS, quick=4, times=2),
         Sweep("3", frank, "noise", "ρ", rhos, along, TWO_THIRDS, quick=4, times=2),
         Sweep("3", frank, "noise", "d", wide, across, FLAT, times=2),
         Sweep("3", WorstDimension(), "statistical", "n", powers(10, 14), Setting(0, 1.0, 0), HALF, 4),
@@ -112,7 +112,7 @@ def tied() -> list[Sweep]:
     frank = ProjectedFrankWolfe("JL + VR-FW, deletions", deletions=1000)
     smooth = PlainSmooth("DA, unprojected, deletions", deletions=400)
     return [
-        Sweep(row, method, "tied", TIED, values, Setting(0, 0, d), exponent, 4, of=of, times=2, expected=expected)
+        Sweep(row, method, "tied", TIED, values, Setting(0, 0, d), exponent, 3, of=of, times=2, expected=expected)
         for row, method, d, values in (("3", frank, 4096, powers(10, 15)), ("ours", smooth, 64, powers(11, 15)))
         for of, exponent, expected in (
             ("model", HALF, None),

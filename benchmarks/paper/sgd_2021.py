@@ -117,9 +117,12 @@ def _point(sweep: str, who: str, n: int, rho: float, sizes: Sizes) -> dict[str, 
 
 def measure_at(sizes: Sizes, watch: Callable[[float], None]) -> Result:
     asked = [("ρ", sizes.n, rho) for rho in (*sizes.rhos, 1.0)] + [("n", n, sizes.rho) for n in sizes.many]
-    work, done, points = sum(n for _, n, _ in asked), 0, []
+    work, done = sum(n for _, n, _ in asked), 0
+    points: list[dict[str, Any]] = []
     for sweep, n, rho in asked:
-        points += [_point(sweep, who, n, rho, sizes) for who in (FRANK_WOLFE, SGD)]
+        for who in (FRANK_WOLFE, SGD):
+            known = [p for p in points if (p["who"], p["n"], p["rho"]) == (who, n, rho)]
+            points.append({**known[0], "sweep": sweep} if known else _point(sweep, who, n, rho, sizes))
         done += n
         watch(done / work)
     return {"d": sizes.d, "n": sizes.n, "rho": sizes.rho, "runs": sizes.runs, "points": points}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.paper import chapters, complexity, reproduce, sgd_2021, tradeoff
+from benchmarks.paper import chapters, complexity, reproduce, sgd_2021, space, tradeoff
 from benchmarks.paper.chapters import Chapter, Table, Verdict
 from benchmarks.paper.measuring import Curve, Mean, all_at_most, at_least, at_most, ratio_at_equal_x, slope_of
 from benchmarks.paper.page import counted, page_of
@@ -126,6 +126,21 @@ def test_frank_wolfe_with_the_rate_of_2021_is_missed(exponent, held, tiny):
     assert _verdict(sgd_2021.CHAPTER, result, "Frank-Wolfe (2023), against nρ by ρ").held is held
 
 
+def test_a_point_of_both_sweeps_is_measured_once(monkeypatch):
+    measured = []
+
+    def point(sweep, who, n, rho, sizes):
+        measured.append((who, n, rho))
+        return {"sweep": sweep, "who": who, "n": n, "rho": rho}
+
+    monkeypatch.setattr(sgd_2021, "_point", point)
+    sizes = sgd_2021.Sizes(3, 128, (0.3, 0.5), 0.5, (64, 128), runs=2, pilots=1, deletions=8)
+    points = sgd_2021.measure_at(sizes, lambda share: None)["points"]
+    assert len(points) == 2 * (3 + 2)
+    assert sorted(measured) == sorted({(p["who"], p["n"], p["rho"]) for p in points})
+    assert [p["sweep"] for p in points if (p["n"], p["rho"]) == (128, 0.5)] == ["ρ", "ρ", "n", "n"]
+
+
 @pytest.mark.parametrize(("exponent", "held"), [(1.0, True), (0.5, False)])
 def test_a_cost_that_does_not_fall_like_rho_is_missed(exponent, held, tiny):
     result = copy.deepcopy(tiny["complexity"])
@@ -215,8 +230,22 @@ def test_every_chapter_that_is_listed_is_there():
 
 def test_a_chapter_that_fails_is_told_and_its_old_result_is_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(chapters, "OUT", tmp_path)
-    monkeypatch.setattr(reproduce, "OUT", tmp_path)
     (tmp_path / "lemmata.json").write_text("{}")
-    why = reproduce.run_apart("lemmata", True, lambda share: None)
+    why = reproduce.run_apart("lemmata", False, lambda share: None)
     assert "lemmata" in why
     assert "failed" in json.loads((tmp_path / "lemmata.json").read_text())
+
+
+def test_a_quick_run_leaves_the_results_of_a_full_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(chapters, "OUT", tmp_path)
+    monkeypatch.setattr(space, "QUICK_POWERS", range(5, 8))
+    monkeypatch.setattr(space, "POWERS", range(5, 9))
+    for quick in (False, True):
+        chapters.run_chapter(space.CHAPTER, quick, lambda share: None)
+        reproduce.write_page(quick)
+    for folder, count in ((tmp_path, 4), (tmp_path / "quick", 3)):
+        result = json.loads((folder / "space.json").read_text())
+        assert len({point["n"] for point in result["points"]}) == count
+        assert result["quick"] == (folder != tmp_path)
+        assert (folder / "space.png").exists()
+        assert ("quick run" in (folder / "index.html").read_text(encoding="utf-8")) == result["quick"]
