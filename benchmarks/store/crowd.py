@@ -108,7 +108,7 @@ def problems(path: Path, ledgers: list[Path]) -> list[str]:
             gone = {number for number in range(PEOPLE) if name(number) not in there}
             receipts = model.export_receipts()["receipts"]
             people = sorted(gone | asked)
-            digests = digest_names(model._owner.key, "ids", np.array([name(who) for who in people]))
+            digests = digest_names(model._owner.session.key, "ids", np.array([name(who) for who in people]))
             times_of = Counter(digest for receipt in receipts for digest in receipt["digests"])
             named = {who: times_of[digest] for who, digest in zip(people, digests, strict=True)}
             found += [f"{name(number)} was acknowledged and is there" for number in done if number not in gone]
