@@ -87,3 +87,12 @@ def test_many_parts_add_up_to_the_whole():
     parts = [slice(first, first + 1000) for first in range(0, 40_000, 1000)]
     added = sum(learner.query.total(2, path, (rows[part], targets[part]))[0] for part in parts)
     assert np.array_equal(learner.abilities.normal(added), learner.query.total(2, path, (rows, targets))[0])
+
+
+def test_classes_are_not_centred_however_rare_one_is():
+    rows = np.random.default_rng(0).normal(size=(5000, 2))
+    targets = np.where(np.arange(5000) < 2, 1.0, -1.0)
+    learner = make_newton_plan(Logistic(), 2, 5000, rho=0.2, rate=1.0).learner
+    path = learn(learner, MemoryRecords((rows, targets)), np.random.default_rng(1)).path
+    assert not path[2].any()
+    assert path[3][-1] < -3.0  # it starts near the log-odds

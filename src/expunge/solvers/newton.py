@@ -275,6 +275,7 @@ class Newton:
         means, squares = matrix[order, -2] / records, matrix.diagonal()[order] / records
         variances = np.maximum(squares - means**2, NARROWEST * squares)
         far = (means**2 > FAR**2 * variances) & (variances > 0.0) & self.fit_intercept  # which takes up the centres
+        far[0] &= not hasattr(self.query.loss, "classes")  # scores are not in the units of classes
         spread = np.where(far, variances, 1.0)
         finer = WIDE * np.floor(np.log2(spread) / (2 * WIDE) + PHASE).astype(np.int64)  # above the first exponents
         found = np.zeros((2, self._width))
