@@ -151,7 +151,7 @@ def _waiting(model: Any, name: Literal["ids", "subjects"]) -> set[Any]:
 def _days(model: Any, name: Literal["ids", "subjects"], names: list[Any]) -> list[tuple[str, ...]] | None:
     """Return, for each name, the days of the receipts that name it."""
     try:
-        key, (_, receipts) = model._store.key, model._store.receipts()
+        key, (_, receipts) = model._store.session.key, model._store.receipts()
     except StoreError:  # damaged, or without a key: there are checks of their own for that
         return None
     digests = [digest_names(key, name, np.array([one]))[0] for one in names]
