@@ -192,7 +192,7 @@ def controls() -> list[Control]:
     usual = newton(rho=0.15)
     case = _case("newton", usual)
     return [
-        Control("a fresh draw instead of what is due", case, {"due": _anew}),
+        Control("a fresh draw instead of what is due", _case("newton", newton(rho=0.6)), {"due": _anew}, runs=4_000),
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
