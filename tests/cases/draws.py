@@ -196,5 +196,5 @@ def controls() -> list[Control]:
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
-        Control("a finish at a point that follows sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
+        Control("a finish at a point made of sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
     ]  # fmt: skip
