@@ -39,6 +39,14 @@ def test_the_mistake_is_caught(control):
     assert report.p_value < 1e-6, report
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("control", CONTROLS, ids=name)
+def test_without_the_mistake_the_same_problem_passes(control):
+    case, level = control.case, 0.01 / len(CONTROLS)
+    report = check_exact(case.learner, case.columns, case.requests, runs=control.runs, level=level)
+    assert report.passed, report
+
+
 def test_the_model_is_a_function_of_sums_and_draws_to_the_last_bit():
     for learner, is_one in ((newton(rho=0.05), True), (with_laws(newton(rho=0.05), Downdated), False)):
         records = MemoryRecords((ROWS, TARGETS))
