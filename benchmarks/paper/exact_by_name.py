@@ -5,21 +5,24 @@
 Of every learner the complete state after requests is compared with that of fresh learning, 20,000 runs a side. The
 printed coin and reflection are patched into the engine. The other errors of the listings are switched on in a small
 program of TreeLearn and TreeUnlearn (`cases.printed_tree`), which passes without them. In two processes. Writes
-out/paper/exact_by_name.json and .png.
+out/paper/exact_by_name.json and .png. What an interrupted run had found lies in exact_by_name.found; the next run
+of the same commit goes on from there.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
+from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, commit, folder_of, main
 from cases.paper_learners import LEARNERS, PULL, REQUESTS, N, X, named_cases
 from cases.patching import patched_everywhere
 from cases.printed import printed_ratio, printed_reflect
@@ -98,21 +101,31 @@ def workers(number: int) -> Iterator[Callable[[list[Job]], Iterator[dict[str, An
         yield lambda wanted: pool.imap_unordered(run_job, wanted)
 
 
-def measure_jobs(wanted: list[Job], watch: Callable[[float], None], number: int = WORKERS) -> Result:
-    work = {job.name: job.runs for job in wanted}
-    found, done = [], 0
-    with workers(number) as run:
-        for one in run(wanted):
-            found.append(one)
-            done += work[one["name"]]
-            watch(done / sum(work.values()))
-    order = [(job.kind, job.name) for job in wanted]
-    found.sort(key=lambda one: order.index((one["kind"], one["name"])))
-    return {"cases": found}
+def found_before(file: Path, at: str) -> list[dict[str, Any]]:
+    """Return what an interrupted run of this commit had found: a line for each problem, behind one with the commit."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    if not lines or lines[0] != at or at.endswith(("-dirty", "unknown")):
+        return []
+    return [json.loads(line) for line in lines[1:] if line.endswith("}")]  # the last one may be cut off
+
+
+def measure_jobs(wanted: list[Job], watch: Callable[[float], None], file: Path, number: int = WORKERS) -> Result:
+    """Examine problems; each is written to a file as soon as it is done, so that an interruption loses little."""
+    at = commit()
+    work = {(job.kind, job.name, job.runs): job.runs for job in wanted}
+    found = {key: one for one in found_before(file, at) if (key := (one["kind"], one["name"], one["runs"])) in work}
+    with workers(number) as run, file.open("w") as lines:
+        print(at, *map(json.dumps, found.values()), sep="\n", file=lines, flush=True)
+        for one in run([job for job in wanted if tuple(job) not in found]):
+            found[one["kind"], one["name"], one["runs"]] = one
+            print(json.dumps(one), file=lines, flush=True)
+            watch(sum(work[key] for key in found) / sum(work.values()))
+    file.unlink()
+    return {"cases": [found[key] for key in work]}
 
 
 def measure(quick: bool, watch: Callable[[float], None]) -> Result:
-    return measure_jobs(jobs(quick), watch)
+    return measure_jobs(jobs(quick), watch, folder_of(quick) / "exact_by_name.found")
 
 
 # --- verdicts -------------------------------------------------------------------------------------------

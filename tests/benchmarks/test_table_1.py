@@ -208,11 +208,38 @@ def test_space_is_complete_on_tiny_sizes_and_other_exponents_are_missed(monkeypa
 # --- exactness ------------------------------------------------------------------------------------------
 
 
-def test_exactness_by_name_is_complete_with_few_runs():
+def test_exactness_by_name_is_complete_with_few_runs(tmp_path):
     wanted = {job.kind: job for job in exact_by_name.jobs(True)}
     few = [job._replace(runs=150) for job in wanted.values()]
-    _, verdicts = complete(exact_by_name.CHAPTER, exact_by_name.measure_jobs(few, lambda share: None, 1))
+    measured = exact_by_name.measure_jobs(few, lambda share: None, tmp_path / "found", 1)
+    _, verdicts = complete(exact_by_name.CHAPTER, measured)
     assert verdicts[0].word == "not decided"
+
+
+def test_an_interrupted_run_of_exactness_goes_on_with_the_next_problem(tmp_path, monkeypatch):
+    wanted = [exact_by_name.Job("named", name, 10) for name in ("one", "two", "three")]
+    asked, last = [], "two"
+
+    def run_job(job):
+        asked.append(job.name)
+        if job.name == last:
+            raise KeyboardInterrupt
+        return {"kind": job.kind, "name": job.name, "runs": job.runs, "p_value": 0.5}
+
+    def run():
+        return exact_by_name.measure_jobs(wanted, lambda share: None, tmp_path / "found", 1)
+
+    monkeypatch.setattr(exact_by_name, "run_job", run_job)
+    monkeypatch.setattr(exact_by_name, "commit", lambda: "abc")
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    last = ""
+    assert [case["name"] for case in run()["cases"]] == ["one", "two", "three"]
+    assert asked == ["one", "two", "two", "three"]
+    assert not (tmp_path / "found").exists()
+    monkeypatch.setattr(exact_by_name, "commit", lambda: "abc-dirty")
+    assert len(run()["cases"]) == 3
+    assert asked[4:] == ["one", "two", "three"]
 
 
 def test_every_name_of_the_paper_has_a_problem_of_law():
