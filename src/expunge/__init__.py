@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         LinearRegressor,
         LinearSVC,
         LogisticRegression,
+        PoissonRegressor,
         Ridge,
     )
     from expunge.models.ingest import ingest
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from expunge.models.pipelines import check_pipeline
     from expunge.models.preprocessing import BoundedScaler, bound_rows
     from expunge.models.requests import insert, replace, unlearn
+    from expunge.solvers.count_losses import Poisson
     from expunge.solvers.domains import Ball, Box, Everywhere, L1Ball, Simplex
     from expunge.solvers.dual_averaging import DualAveraging
     from expunge.solvers.frank_wolfe import FrankWolfe, HybridGradient
@@ -91,12 +93,12 @@ __all__ = [
     "Huber", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "L1Ball", "Learner",
     "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic",
     "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
-    "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "RangeWarning", "RankWarning",
-    "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "Scattered", "SeedWarning", "Shuffled", "Simplex",
-    "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError", "StoreWarning", "Transcript",
-    "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted", "apply", "bound_rows", "change",
-    "check_exact", "check_pipeline", "ingest", "insert", "learn", "learn_with_outcome", "open", "replace",
-    "unlearn", "verify",
+    "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor",
+    "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "Scattered",
+    "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError",
+    "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted",
+    "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
+    "learn_with_outcome", "open", "replace", "unlearn", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -120,7 +122,8 @@ _HOMES = {
     "engine.streams": "apply",
     "engine.verifying": "Verification verify",
     "models": (
-        "HuberRegressor KMeans LinearClassifier LinearRegression LinearRegressor LinearSVC LogisticRegression Ridge"
+        "HuberRegressor KMeans LinearClassifier LinearRegression LinearRegressor LinearSVC LogisticRegression "
+        "PoissonRegressor Ridge"
     ),
     "models.ingest": "ingest",
     "models.opening": "open",
@@ -132,6 +135,7 @@ _HOMES = {
     "solvers.frank_wolfe": "FrankWolfe HybridGradient",
     "solvers.gradient": "Gradient",
     "solvers.gradient_descent": "GradientDescent",
+    "solvers.count_losses": "Poisson",
     "solvers.losses": "Hinge Huber Logistic MulticlassHinge Multinomial SmoothedHinge Squared Weighted",
     "solvers.per_record": "PerRecord",
     "solvers.plans.linear": "Plan",

@@ -19,7 +19,8 @@ from expunge.engine.laws import Gaussian, Law, Laws, Point
 from expunge.engine.learner import Learner
 from expunge.engine.randomness import Randomness
 from expunge.engine.transcript import Path
-from expunge.solvers.losses import Logistic, SquaredHinge
+from expunge.solvers.count_losses import Poisson
+from expunge.solvers.losses import Logistic, Squared, SquaredHinge
 from expunge.solvers.newton import COLUMNS, FIRST, Expansion, Newton
 from expunge.solvers.plans.newton import make_newton_plan
 
@@ -28,6 +29,10 @@ ROWS = _rng.normal(size=(14, 2)) * np.array([1.0, 300.0])
 ROWS[-1] = [1.8, -360.0]
 TARGETS = np.where(ROWS[:, 0] > 0.0, 1.0, -1.0)
 TARGETS[-1] = -1.0
+COUNTS = _rng.poisson(np.exp(0.5 * ROWS[:, 0])).astype(np.float64)
+COUNTS[-1] = 9.0
+AMOUNTS = 1e4 + 30.0 * ROWS[:, 0] + _rng.normal(size=14)
+"""Targets that lie far from 0, and are centred."""
 TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
 """Two columns that are the same."""
 FAR = ROWS + np.array([0.0, 1e5])
@@ -40,14 +45,16 @@ STREAM: tuple[Request, ...] = (
 
 
 def newton(
-    rho: float = 0.3, rounds: int = 2, rate: float = 1.0, loss: Any = None, features: int = 2, **more: Any
+    rho: Any = 0.3, rounds: int = 2, rate: float = 1.0, loss: Any = None, features: int = 2, **more: Any
 ) -> Learner:
     loss = Logistic() if loss is None else loss
     return make_newton_plan(loss, features, 14, rho=rho, rounds=rounds, rate=rate, **more).learner
 
 
-def _case(name: str, learner: Learner, requests: tuple[Request, ...] = LAST, rows: Array = ROWS) -> Case:
-    return Case(name, learner, requests, in_tests=True, columns=(rows, TARGETS))
+def _case(
+    name: str, learner: Learner, requests: tuple[Request, ...] = LAST, rows: Array = ROWS, targets: Array = TARGETS
+) -> Case:
+    return Case(name, learner, requests, in_tests=True, columns=(rows, targets))
 
 
 def cases() -> list[Case]:
@@ -59,6 +66,10 @@ def cases() -> list[Case]:
         _case("newton, no intercept, bare penalty", newton(fit_intercept=False, standardize=False)),
         _case("newton, two columns the same", newton(), rows=TWINS),
         _case("newton, squared hinge", newton(loss=SquaredHinge())),
+        _case("newton, counts", newton(loss=Poisson()), targets=COUNTS),
+        _case("newton, counts, a stream of a part", newton(loss=Poisson(), rate=0.8), STREAM, targets=COUNTS),
+        _case("newton, counts, no rounds", newton(loss=Poisson(), rounds=0), targets=COUNTS),
+        _case("least squares", newton("auto", loss=Squared(1.0), rate=0.8, C=np.inf), STREAM, targets=AMOUNTS),
         _case("newton, little noise", newton(rho=0.9)),
         _case("newton, no rounds", newton(rounds=0)),
         _case("newton, insertion", newton(rate=0.8), (Insert(NEWCOMER, [99]),)),

@@ -13,7 +13,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import expunge
-from expunge import BadPlan, BadRecords, LinearSVC, LogisticRegression
+from expunge import (
+    BadPlan,
+    BadRecords,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PoissonRegressor,
+)
 from expunge.engine.transcript import ArrayRows
 from expunge.solvers.newton import Newton
 
@@ -94,6 +102,107 @@ def test_far_too_little_rho_gives_least_squares_and_never_replays():
     assert model.plan_.rounds == 0
     assert model.score(X, Y) > 0.7
     assert model.unlearn(np.arange(50)).kept
+
+
+# --- regressions --------------------------------------------------------------------------------------
+
+COUNTS = np.random.default_rng(3).poisson(np.exp(1.0 + 0.5 * X[:, 0] * 1e3 - 0.3 * X[:, 1] * 1e2))
+AMOUNTS = 1e6 + 3e6 * X[:, 0] - 2e3 * X[:, 1] + np.random.default_rng(4).normal(size=len(X))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_counts_without_noise_are_scikit_learns(intercept, scaled):
+    rows = np.random.default_rng(1).normal(size=(400, 3)) + 0.2
+    counts = np.random.default_rng(2).poisson(np.exp(rows[:, 0]))
+    mine = PoissonRegressor(rho=1.0, standardize=scaled, fit_intercept=intercept, C=0.1).fit(rows, counts)
+    other = sklearn.linear_model.PoissonRegressor(
+        alpha=10.0 / 400, tol=1e-10, solver="newton-cholesky", fit_intercept=intercept
+    )
+    scaler = StandardScaler(with_mean=intercept) if scaled else "passthrough"
+    expected = make_pipeline(scaler, other).fit(rows, counts)
+    assert np.allclose(mine.predict(rows), expected.predict(rows), rtol=2e-6)
+    assert mine.score(rows, counts) == pytest.approx(expected.score(rows, counts))
+
+
+@pytest.mark.parametrize("rho", ["auto", 0.02])
+def test_counts_with_noise_are_nearly_as_good(rho):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(20_000, 3)) * [1.0, 1e4, 1e-4]
+    counts = rng.poisson(np.exp(0.5 + 0.5 * rows[:, 0] + 0.3e-4 * rows[:, 1]))
+    model = PoissonRegressor(rho=rho, random_state=0).fit(rows, counts)
+    expected = make_pipeline(StandardScaler(), sklearn.linear_model.PoissonRegressor(alpha=1 / 20_000))
+    assert model.score(rows, counts) > expected.fit(rows, counts).score(rows, counts) - 0.002
+
+
+def test_large_and_rare_counts_have_their_own_means():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(2_000, 2))
+    for mean in (0.02, 1e7):
+        counts = rng.poisson(mean * np.exp(0.3 * rows[:, 0]))
+        for rho in (1.0, 0.2):
+            model = PoissonRegressor(rho=rho, random_state=0).fit(rows, counts)
+            assert model.predict(rows).mean() == pytest.approx(counts.mean(), rel=0.02)
+
+
+def test_least_squares_is_scikit_learns_and_never_replays():
+    model = LinearRegression(solver="newton").fit(X, AMOUNTS)
+    expected = sklearn.linear_model.LinearRegression().fit(X, AMOUNTS)
+    assert np.allclose(model.predict(X), expected.predict(X), rtol=1e-9)
+    assert model.unlearn(np.arange(50)).kept
+    expected.fit(X[50:], AMOUNTS[50:])
+    assert np.allclose(model.predict(X), expected.predict(X), rtol=1e-9)
+    fresh = LinearRegression(solver="newton", expected_records=len(X)).fit(X[50:], AMOUNTS[50:])
+    assert np.array_equal(model.coef_, fresh.coef_)
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize(("make", "y"), [(PoissonRegressor, COUNTS), (LinearRegression, AMOUNTS)])
+def test_a_regression_serves_requests_of_all_kinds_in_memory_and_in_a_file(make, y, tmp_path):
+    model = make(**({} if make is PoissonRegressor else {"solver": "newton"}))
+    model.fit(X, y, ids=np.arange(len(y)), subjects=np.arange(len(y)) // 2)
+    model.save(tmp_path / "m.expunge")
+    with expunge.open(tmp_path / "m.expunge") as stored:
+        for one in (model, stored):
+            one.unlearn([17, 42])
+            one.unlearn(subjects=[3])
+            one.insert(X[:2], y[:2], ids=[1000, 1001], subjects=[500, 500])
+            one.replace(X[3:4], y[3:4], ids=[1000])
+            assert one.verify().ok
+            assert one.n_records_ == len(y) - 2
+            assert np.allclose(one.to_sklearn().predict(X), one.predict(X))
+        stored.replan()
+        assert stored.verify().ok
+
+
+@pytest.mark.parametrize(("make", "y"), [(PoissonRegressor, COUNTS), (LinearRegression, AMOUNTS)])
+def test_a_regression_on_one_record_and_on_none(make, y):
+    model = make(**({} if make is PoissonRegressor else {"solver": "newton"})).fit(X[:2], y[:2])
+    with pytest.warns(UserWarning, match="every record"):
+        model.unlearn([0, 1])
+    assert np.isfinite(model.predict(X)).all()
+    model.insert(X[:1], y[:1], ids=[7])
+    assert np.isfinite(model.predict(X)).all()
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "named"),
+    [
+        (PoissonRegressor(), -COUNTS, "y: it has -"),
+        (PoissonRegressor(), COUNTS + 2.0**31, "y: it has 2"),
+        (PoissonRegressor(rho=2.0), COUNTS, "rho"),
+        (PoissonRegressor(C=0.0), COUNTS, "C=0"),
+        (LinearRegression(solver="newton", target_range=(0, 1)), AMOUNTS, "target_range"),
+        (LinearRegression(solver="newton", rho=0.1), AMOUNTS, "rho"),
+        (LinearRegression(solver="newton", C=2.0), AMOUNTS, "C=2.0: least squares has no penalty"),
+        (HuberRegressor(solver="newton"), AMOUNTS, "second derivative"),
+    ],
+)
+def test_a_bad_regression_is_named_before_anything_is_learned(model, y, named):
+    with pytest.raises((BadPlan, BadRecords), match=named):
+        model.fit(X, y)
+    assert not hasattr(model, "n_records_")
 
 
 # --- requests -----------------------------------------------------------------------------------------

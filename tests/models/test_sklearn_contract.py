@@ -11,7 +11,15 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.models import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from expunge.models import (
+    HuberRegressor,
+    KMeans,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+)
 from expunge.models.preprocessing import BoundedScaler
 
 RANGE = (-4.0, 4.0)
@@ -32,6 +40,9 @@ CHECKED = [
     KMeans(radius=300.0),
     KMeans(3, low=-150, high=150, coupling="sequential"),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
+    LinearRegression(solver="newton"),
+    PoissonRegressor(),
+    PoissonRegressor(rho=1.0, standardize=False),
     Ridge(),
     Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
 ]

@@ -23,6 +23,7 @@ from expunge import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    PoissonRegressor,
     Replace,
     Ridge,
 )
@@ -41,6 +42,7 @@ TARGETS = {
     "binary": np.where(X[:, 0] > 0, "yes", "no"),
     "several": np.array([3, 7, 11])[np.digitize(X[:, 0], [-0.2, 0.2])],
     "numbers": X[:, 0] * 3 + X[:, 1],
+    "counts": RNG.poisson(np.exp(X[:, 0])),
     "nothing": None,
 }
 IDS = {
@@ -120,6 +122,8 @@ CASES = {
     "hinge, several": Case(LinearSVC(rho=0.6), "several", ids="strings"),
     "least squares": Case(LinearRegression(rho=0.6, target_range=(-3, 3)), "numbers"),
     "Huber": Case(HuberRegressor(rho=0.6, target_range=(-3, 3)), "numbers", SPARSE),
+    "least squares, Newton": Case(LinearRegression(solver="newton"), "numbers", SPARSE, subjects=True),
+    "counts": Case(PoissonRegressor(rho=0.6), "counts", ids="strings"),
     "Ridge": Case(Ridge(), "numbers"),
     "Ridge, sparse": Case(Ridge(0.5, feature_bound=[9.0] * 6), "numbers", SPARSE, ids="uuids", subjects=True),
     "KMeans": Case(KMeans(3, radius=2.0, rho=0.9, n_rounds=2), "nothing", ids="strings"),

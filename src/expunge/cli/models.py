@@ -21,13 +21,22 @@ class Kind(StrEnum):
     logistic = "logistic"
     svm = "svm"
     huber = "huber"
+    poisson = "poisson"
     linear = "linear"
     ridge = "ridge"
     kmeans = "kmeans"
 
 
+class Solver(StrEnum):
+    """How a linear model is fitted."""
+
+    newton = "newton"
+    dual_averaging = "dual_averaging"
+
+
 KINDS = "|".join(Kind)
-CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.linear, Kind.ridge)
+SOLVERS = "|".join(Solver)
+CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.poisson, Kind.linear, Kind.ridge)
 
 
 def new_model(
@@ -37,6 +46,8 @@ def new_model(
     rho: Any = "auto",
     clusters: int | None = None,
     alpha: float | None = None,
+    solver: Solver | None = None,
+    C: float | None = None,
     records_per_subject: int = 1,
     expected_records: int | None = None,
 ) -> Any:
@@ -47,6 +58,13 @@ def new_model(
     if schema is not None:
         _check_target(kind, target)
     common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
+    newton = solver is Solver.newton or kind is Kind.poisson
+    if newton and kind in (Kind.ridge, Kind.kmeans):
+        raise BadPlan(f"--solver newton: {kind} has a solver of its own; leave it out.")
+    if C is not None and not newton:
+        raise BadPlan("--C: it goes with --solver newton; else use --alpha, which is 1/(n·C) for n records.")
+    if alpha is not None and newton:
+        raise BadPlan("--alpha: Newton's method has --C instead, which is 1/(n·alpha) for n records.")
     if clusters is not None and kind is not Kind.kmeans:
         raise BadPlan(f"--clusters: {kind} has no clusters; leave it out, or give --model kmeans.")
     if kind is Kind.ridge:
@@ -58,12 +76,17 @@ def new_model(
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
         return expunge.KMeans(8 if clusters is None else clusters, rho=rho, radius=1.0, **common)
-    common |= {"rho": rho, **_given(alpha=alpha)}
+    common |= {"rho": rho, **_given(alpha=alpha, C=C)}
+    if newton:
+        del common["records_per_subject"]  # nothing depends on it: a subject may have any number
+    if kind is Kind.poisson:
+        return expunge.PoissonRegressor(**common)
+    common |= {"solver": "newton"} if newton else {}
     if kind in CLASSIFIERS:
         made = expunge.LogisticRegression if kind is Kind.logistic else expunge.LinearSVC
         return made(classes=None if target is None else list(target.values), **common)
     regressor = expunge.HuberRegressor if kind is Kind.huber else expunge.LinearRegression
-    return regressor(target_range=None if target is None else (target.low, target.high), **common)
+    return regressor(target_range=None if target is None or newton else (target.low, target.high), **common)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -81,7 +104,7 @@ def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
     if kind in CLASSIFIERS and not isinstance(target, Classes):
         raise BadPlan(
             f"--model {kind}: the target {target.name!r} is a number (low, high), and {kind} predicts classes. Use "
-            "huber, linear or ridge, or give its values = [...] in the schema."
+            "huber, poisson, linear or ridge, or give its values = [...] in the schema."
         )
     if kind in REGRESSORS and not isinstance(target, Amount):
         raise BadPlan(

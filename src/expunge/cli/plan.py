@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from expunge.base.wording import duration, percent, size
-from expunge.cli.models import KINDS, Kind, new_model
+from expunge.cli.models import KINDS, SOLVERS, Kind, Solver, new_model
 from expunge.cli.options import Clusters, Json, RecordsPerSubject, rho_or_auto, whole
 from expunge.cli.output import Report, reporting
 
@@ -21,6 +21,7 @@ def plan(
         typer.Option(parser=rho_or_auto, metavar="P|auto", help="The largest probability that a deletion replays."),
     ] = "auto",
     model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
+    solver: Annotated[Solver | None, typer.Option(metavar=SOLVERS, help="How to fit a linear model.")] = None,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
     clusters: Clusters = None,
     records_per_subject: RecordsPerSubject = 1,
@@ -36,7 +37,7 @@ def plan(
     with reporting(json) as report:
         from expunge.audit.forecast import forecast
 
-        wanted = new_model(model, rho=rho, clusters=clusters, records_per_subject=records_per_subject)
+        wanted = new_model(model, rho=rho, clusters=clusters, solver=solver, records_per_subject=records_per_subject)
         found = forecast(wanted, records, features, classes=classes, seconds=seconds, bits=32, folder=Path())
         report.data = found.to_dict()
         _show(report, found)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from expunge.base.wording import counted, duration, percent, size, were
-from expunge.cli.models import KINDS, Kind
+from expunge.cli.models import KINDS, SOLVERS, Kind, Solver
 from expunge.cli.options import (
     Clusters,
     Encoding,
@@ -69,6 +69,17 @@ Rho = Annotated[
     ),
 ]
 HeldOut = Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")]
+HowToFit = Annotated[
+    Solver | None,
+    typer.Option(
+        metavar=SOLVERS,
+        help="How to fit a linear model; newton needs no scaling and is as accurate as scikit-learn (two classes).",
+    ),
+]
+LossWeight = Annotated[
+    float | None,
+    typer.Option("--C", metavar="C", help="For newton: the weight of the loss beside the penalty, as in scikit-learn."),
+]
 Alpha = Annotated[float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")]
 ExpectedRecords = Annotated[
     Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
@@ -162,6 +173,8 @@ def fit(
     test: HeldOut = None,
     clusters: Clusters = None,
     alpha: Alpha = None,
+    solver: HowToFit = None,
+    C: LossWeight = None,
     records_per_subject: RecordsPerSubject = 1,
     expected_records: ExpectedRecords = None,
     encoding: Encoding = None,
@@ -185,8 +198,8 @@ def fit(
         declared = read_schema(schema)
         kind = model or _kind_for(declared)
         wanted = new_model(
-            kind, declared, rho=rho, clusters=clusters, alpha=alpha, records_per_subject=records_per_subject,
-            expected_records=expected_records,
+            kind, declared, rho=rho, clusters=clusters, alpha=alpha, solver=solver, C=C,
+            records_per_subject=records_per_subject, expected_records=expected_records,
         )  # fmt: skip
         supervised = kind is not Kind.kmeans
         how: dict[str, Any] = {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from expunge.models.classifiers import LinearClassifier, LinearSVC, LogisticRegression
     from expunge.models.kmeans import KMeans
     from expunge.models.opening import open
-    from expunge.models.regressors import HuberRegressor, LinearRegression, LinearRegressor
+    from expunge.models.regressors import HuberRegressor, LinearRegression, LinearRegressor, PoissonRegressor
     from expunge.models.requests import insert, replace, unlearn
     from expunge.models.ridge import Ridge
 else:
@@ -20,7 +20,7 @@ else:
             "classifiers": "LinearClassifier LinearSVC LogisticRegression",
             "kmeans": "KMeans",
             "opening": "open",
-            "regressors": "HuberRegressor LinearRegression LinearRegressor",
+            "regressors": "HuberRegressor LinearRegression LinearRegressor PoissonRegressor",
             "requests": "insert replace unlearn",
             "ridge": "Ridge",
         },
@@ -28,5 +28,5 @@ else:
 
 __all__ = [
     "HuberRegressor", "KMeans", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC",
-    "LogisticRegression", "Ridge", "insert", "open", "replace", "unlearn",
+    "LogisticRegression", "PoissonRegressor", "Ridge", "insert", "open", "replace", "unlearn",
 ]  # fmt: skip

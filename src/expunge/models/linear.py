@@ -190,9 +190,9 @@ class LinearModel(SupervisedModel):
             check_positive("expected_records", expected, whole=True)
         if self.solver == "newton":
             self._refuse_others(_NOT_NEWTONS, "solver='newton' does without it")
-            names = "rho", "C", "standardize", "fit_intercept"
+            names = "rho", "standardize", "fit_intercept"
             chosen = {name: getattr(self, name) for name in names}
-            plan = make_newton_plan(loss, features, int(expected or records), **chosen)
+            plan = make_newton_plan(loss, features, int(expected or records), C=self._newtons_C(), **chosen)
             for said in plan.advice():
                 warn_caller(said, PlanWarning)
             return plan
@@ -210,6 +210,10 @@ class LinearModel(SupervisedModel):
         if self.__dict__.get("_projection") is not None:  # a new plan: records stay shortened as they are
             choices["projected_norm"] = self.plan_.feature_norm
         return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
+
+    def _newtons_C(self) -> float:
+        """Return the weight of the loss beside the penalty, for Newton's method."""
+        return self.C
 
     def _refuse_others(self, names: tuple[str, ...], why: str) -> None:
         """Raise if parameters were given that the solver does not have."""

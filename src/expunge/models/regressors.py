@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import sklearn.linear_model
 from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, RangeWarning, warn_caller
 from expunge.base.types import AnyArray, Array
 from expunge.models.habits import guided
 from expunge.models.linear import LinearModel
+from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Huber, Loss, Squared
 from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
 from expunge.solvers.plans.newton import AnySolver
@@ -25,7 +27,10 @@ ENOUGH = 100
 
 
 class LinearRegressor(RegressorMixin, LinearModel):
-    """A regression. Targets are mapped from their public range to [-1, 1]; subclasses say which loss they then have."""
+    """A regression. Targets are mapped from their public range to [-1, 1]; subclasses say which loss they then have.
+
+    With ``solver="newton"`` targets are taken as they are, and no range is declared.
+    """
 
     @guided
     def __init__(
@@ -108,6 +113,13 @@ class LinearRegressor(RegressorMixin, LinearModel):
         return self._partial_fit(X, y, ids, subjects)
 
     def _meet_targets(self, y: AnyArray, classes: Any) -> None:
+        self.__dict__.pop("target_range_", None)  # of an earlier fit
+        if self.solver == "newton":
+            if self.target_range is not None:
+                raise BadPlan(
+                    f"target_range={self.target_range!r}: solver='newton' takes targets as they are. Leave it out."
+                )
+            return
         self.target_range_ = self._range()
         self._report_narrow(y)
 
@@ -126,16 +138,25 @@ class LinearRegressor(RegressorMixin, LinearModel):
             )
 
     def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
-        return [("target_range", self.target_range_, self._range())]
+        return [("target_range", self.target_range_, self._range())] if self._ranged else []
+
+    @property
+    def _ranged(self) -> bool:
+        """Whether targets are mapped from a range."""
+        return hasattr(self, "target_range_")
 
     def _encode_targets(self, y: AnyArray) -> AnyArray:
-        """Return targets in [-1, 1]; those outside their range are clipped to it."""
-        low, high = self.target_range_
+        """Return targets in [-1, 1]; those outside their range are clipped to it. Without a range, as they are."""
         if y.dtype.kind not in "biuf":
             raise BadRecords(f"y: expected numbers, got {y.dtype}; convert them first.")
+        if not self._ranged:
+            return y.astype(np.float64)
+        low, high = self.target_range_
         return np.clip((y - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
 
     def _coefficients(self, weights: Array, intercepts: Array) -> tuple[Array, Any]:
+        if not self._ranged:
+            return weights[0], float(intercepts[0])
         low, high = self.target_range_
         half = (high - low) / 2.0
         return half * weights[0], float(half * intercepts[0] + (low + high) / 2.0)
@@ -158,10 +179,17 @@ class LinearRegression(LinearRegressor):
 
     Residuals larger than ``clip`` half-ranges of the target (by default 1) count as that large.
 
+    With ``solver="newton"`` it is least squares from exact sums, as in scikit-learn: no noise, no penalty, nothing to
+    declare, and no deletion replays.
+
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = LinearRegression(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
+    >>> model = LinearRegression(solver="newton").fit(X, 5 + 3 * X[:, 0])
+    >>> outcome = model.unlearn([17, 18])
+    >>> model.coef_.round(6).tolist(), round(model.intercept_, 6), outcome.kept
+    ([3.0], 5.0, True)
     """
 
     LARGEST_RESIDUAL = 1.0
@@ -179,6 +207,10 @@ class LinearRegression(LinearRegressor):
 
     def _default_clip(self, loss: Loss) -> float | None:
         return self.LARGEST_RESIDUAL
+
+    def _newtons_C(self) -> float:
+        self._refuse_others(("C", "standardize"), "least squares has no penalty; Ridge has one")
+        return math.inf
 
 
 class HuberRegressor(LinearRegressor):
@@ -260,3 +292,69 @@ class HuberRegressor(LinearRegressor):
 
     def _plain(self) -> Any:
         return sklearn.linear_model.HuberRegressor()
+
+
+class PoissonRegressor(LinearRegressor):
+    """A regression of counts, from which records can be deleted exactly: the mean of a count is exp(score).
+
+    It is scikit-learn's with alpha = 1/(n·C) for n records, behind a `StandardScaler` if ``standardize``. Columns and
+    counts are taken as they are. ``rho`` is the planned share of deletions that replay: docs/newton.md.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2))
+    >>> model = PoissonRegressor().fit(X, rng.poisson(np.exp(1.0 + 0.5 * X[:, 0])))
+    >>> outcome = model.unlearn([17, 42])
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1), model.verify().ok
+    ([0.5, 0.0], 1.0, True)
+    """
+
+    @guided
+    def __init__(
+        self,
+        *,
+        rho: float | Literal["auto"] = "auto",
+        C: float = 1.0,
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        expected_records: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            solver="newton",
+            rho=rho,
+            C=C,
+            standardize=standardize,
+            fit_intercept=fit_intercept,
+            expected_records=expected_records,
+            random_state=random_state,
+        )
+
+    LARGEST_COUNT = 2.0**30
+
+    def make_loss(self) -> Loss:
+        """Return the loss of counts."""
+        return Poisson()
+
+    def _encode_targets(self, y: AnyArray) -> AnyArray:
+        counts = super()._encode_targets(y)
+        for wrong in counts[~((counts >= 0.0) & (counts <= self.LARGEST_COUNT))][:1]:
+            raise BadRecords(f"y: it has {wrong:g}; counts are from 0 to {self.LARGEST_COUNT:,.0f}. Correct it.")
+        return counts
+
+    def predict(self, X: Any) -> Array:
+        """Return the mean count for each row."""
+        return np.exp(super().predict(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return D², the share of the deviance that is explained, as scikit-learn's does."""
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _plain(self) -> Any:
+        model = sklearn.linear_model.PoissonRegressor()
+        model._base_loss = model._get_loss()
+        return model

@@ -15,6 +15,7 @@ import numpy as np
 
 from expunge.base.errors import BadPlan
 from expunge.base.types import AnyArray, Array, Ints
+from expunge.solvers.count_losses import Poisson
 
 
 class Loss(Protocol):
@@ -43,7 +44,8 @@ class CurvedLoss(Loss, Protocol):
     """A loss of one score that Newton's method can take.
 
     It may also have ``guess(records, total) -> score``, a first constant score from the number of records and the sum
-    of their targets; without it the method begins at 0.
+    of their targets; without it the method begins at 0. ``link`` says that scores are not in the units of targets;
+    then ``saturated(targets) -> scores`` is where the loss is expanded if there are no rounds.
     """
 
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
@@ -296,6 +298,10 @@ class Squared:
         """Return its derivative in the score."""
         return np.asarray(scores - targets)
 
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
+        """Return derivative and curvature."""
+        return np.asarray(scores - targets), np.ones_like(scores)
+
 
 @dataclass(frozen=True)
 class Huber:
@@ -388,7 +394,7 @@ class Weighted:
         return np.array(self.weights, dtype=float)[codes]
 
 
-KNOWN = (Logistic, SquaredHinge, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Weighted)
+KNOWN = (Logistic, SquaredHinge, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Poisson, Weighted)
 """The losses that a store knows by name; others are the user's own."""
 
 

@@ -125,6 +125,20 @@ class Expansion:
                 self.normal(summed)
         return summed, 0
 
+    @cached_property
+    def link(self) -> bool:
+        """Whether scores are not in the units of targets: those of classes, logarithms of counts."""
+        return bool(getattr(self.loss, "link", hasattr(self.loss, "classes")))
+
+    def of_scores(self, frame: Frame) -> Frame:
+        """Return the frame of scores: in the units of targets, but for a link, where it is 1."""
+        return frame._replace(exponents=np.append(0, frame.exponents[1:])) if self.link else frame
+
+    @cached_property
+    def _saturated(self) -> Callable[[AnyArray], Array] | None:
+        """Where to expand without rounds: at the score that each target has by itself, if there is one."""
+        return getattr(self.loss, "saturated", None) if self.rounds == 0 else None
+
     def _settled(self, step: int, path: Path) -> bool:
         """Say whether a round has nothing more to do: the last one has left the parameters as they were."""
         return FIRST < step < FIRST + self.rounds and np.array_equal(path[step], path[step - 1])
@@ -146,10 +160,11 @@ class Expansion:
         if frame.centred:
             rows = rows - frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
-        if step <= COLUMNS or self.rounds == 0:
+        if step <= COLUMNS or (self.rounds == 0 and self._saturated is None):
             columns[:-2], columns[-2], columns[-1] = rows.T, 1.0, targets - frame.centres[0]
         else:
-            scores = scores_of(rows, frame.raw(path[step]))
+            frame = self.of_scores(frame)
+            scores = self._saturated(targets) if self._saturated else scores_of(rows, frame.raw(path[step]))
             slopes, curvatures = self.loss.expansion(scores + frame.centres[0], targets)
             roots = np.sqrt(curvatures)
             np.multiply(rows.T, roots, out=columns[:-2])
@@ -252,12 +267,12 @@ class Newton:
         if step == CENTRES:
             return Point(self._frame(frame_of(path[CENTRES]).exponents, sums))
         if step == COLUMNS:
-            return self._starting(sums)
+            return self._starting(sums, frame_of(path[COLUMNS]))
         if step == FIRST + self.query.rounds:
             return None
         if not sums[step].any():  # settled, or nobody is there
             return Point(path[step].copy())
-        frame = frame_of(path[COLUMNS])
+        frame = self.query.of_scores(frame_of(path[COLUMNS]))
         return self._round(step - FIRST, path[step], frame, self._columns(sums), self._matrix(sums[step]))
 
     def _sizes(self, counts: Array) -> Array:
@@ -275,7 +290,7 @@ class Newton:
         means, squares = matrix[order, -2] / records, matrix.diagonal()[order] / records
         variances = np.maximum(squares - means**2, NARROWEST * squares)
         far = (means**2 > FAR**2 * variances) & (variances > 0.0) & self.fit_intercept  # which takes up the centres
-        far[0] &= not hasattr(self.query.loss, "classes")  # scores are not in the units of classes
+        far[0] &= not self.query.link
         spread = np.where(far, variances, 1.0)
         finer = WIDE * np.floor(np.log2(spread) / (2 * WIDE) + PHASE).astype(np.int64)  # above the first exponents
         found = np.zeros((2, self._width))
@@ -305,12 +320,12 @@ class Newton:
         weights = variances if self.standardize else np.ldexp(1.0, -2 * frame.exponents[1:-1])
         return weights / self.C
 
-    def _starting(self, sums: Array) -> Law:
+    def _starting(self, sums: Array, frame: Frame) -> Law:
         """Return the law of the first parameters: 0, but for an intercept near what the targets suggest."""
         size = 2 * self._width
         if self._guess is None:
             return Point(np.zeros(size))
-        total = float(self._matrix(sums[COLUMNS])[-1, -2])
+        total = math.ldexp(float(self._matrix(sums[COLUMNS])[-1, -2]), int(frame.exponents[0]))
         guess = self._guess(float(sums[SIZES, 0]), total) / (1.0 + self.start_spread**2 / 4.0)
         if self.start_spread == 0.0:
             return Point(np.append(np.zeros(size - 1), guess))
@@ -324,7 +339,8 @@ class Newton:
         point, curvature, pull = last[first : first + used], matrix[:used, :used], matrix[:used, -1]
         penalty, damping = np.zeros(used), np.zeros(used)
         features = self.query.features
-        penalty[:features] = self.rate * _power(self._penalty(columns.variances, frame))
+        exact = self._penalty(columns.variances, frame)
+        penalty[:features] = self.rate * (_power(exact) if spread else exact)  # without noise all is made anew anyway
         damping[:features] = DAMPING * spread * _power(columns.variances / columns.shares)
         penalty[features:] = 1e-9 * self.expected * self.rate
         more = penalty + damping
@@ -352,7 +368,7 @@ class Newton:
 
     def model(self, path: Path, sums: Array) -> Array:
         """Return the parameters of the columns and the intercept, in the units of the records."""
-        used, frame, features = self._used, frame_of(path[COLUMNS]), self.query.features
+        used, frame, features = self._used, self.query.of_scores(frame_of(path[COLUMNS])), self.query.features
         matrix = self._matrix(sums[-1])
         penalty = np.zeros(used)
         penalty[:features] = self._penalty(self._columns(sums).variances, frame)

@@ -52,6 +52,11 @@ def _share(part: float, whole: float) -> str:
 def _of_accuracy(found: Forecast) -> list[str]:
     """Say whether the noise costs accuracy, if ρ was chosen."""
     rho, automatic = found.rho, found.automatic_rho
+    if rho < automatic and found.plan.plans_share:
+        return [
+            f"The noise may cost accuracy: rho = {rho:.3g} is {automatic / rho:.2g} times below what 'auto' gives. Ten "
+            "times cost up to half a point; at a hundred times the model is least squares."
+        ]
     if rho < automatic:
         return [
             f"The noise will cost accuracy: n·rho is {found.plan.records * rho:,.0f} with rho = {rho:.3g}. For almost "

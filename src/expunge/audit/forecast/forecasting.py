@@ -24,10 +24,18 @@ from expunge.base.errors import BadPlan
 from expunge.base.progress import progress_bars
 from expunge.engine.accounting import Expected, paper_sigma
 from expunge.engine.records.pools import PAGE
-from expunge.models import HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from expunge.models import (
+    HuberRegressor,
+    KMeans,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+)
 from expunge.solvers.plans.protocol import ModelPlan
 
-KNOWN = (HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, Ridge)
+KNOWN = (HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, Ridge)
 MOST_RECORDS = 2**50
 MOST_FEATURES = 2**20
 MOST_CLASSES = 2**12
@@ -72,8 +80,10 @@ def forecast(
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         plan = _planned(model, records, features)
-        silent = _planned(_with_rho(model, 1.0), records, features)
-        automatic = _planned(_with_rho(model, "auto"), records, features)
+        silent = automatic = plan
+        if plan.rho > 0.0:
+            silent = _planned(clone(model).set_params(rho=1.0), records, features)
+            automatic = _planned(clone(model).set_params(rho="auto"), records, features)
         kind = Kind(model, plan, plan.size_for(records), features)
         measured = _calibrated(kind, seconds, folder, bits, progress)
     return _found(kind, silent, automatic, measured, bits)
@@ -105,14 +115,9 @@ def _declared(model: Any, classes: Any) -> Any:
         if model.class_weight is not None:
             raise BadPlan("class_weight: declare classes= as well, so that it is known which they are.")
         model.classes = np.arange(_whole("classes", classes, MOST_CLASSES, least=2))
-    if getattr(model, "target_range", ()) is None:
+    if getattr(model, "target_range", ()) is None and model.solver != "newton":
         model.target_range = (0.0, 1.0)
     return model
-
-
-def _with_rho(model: Any, rho: Any) -> Any:
-    model = clone(model)
-    return model if isinstance(model, Ridge) else model.set_params(rho=rho)
 
 
 def _planned(model: Any, records: int, features: int) -> ModelPlan:
@@ -168,8 +173,12 @@ def _found(kind: Kind, silent: ModelPlan, automatic: ModelPlan, measured: Calibr
 def _typical(plan: ModelPlan, worst: float, measured: Calibration) -> Expected:
     """Return how many deletions replay, and how much, if contributions are like those that were measured.
 
-    Each moves the noise by a share of what the least favourable does; the probability follows from the distance.
+    Each moves the noise by a share of what the least favourable does; the probability follows from the distance. Where
+    ρ is the planned share of deletions that replay, it is that share; all of the training is then done again.
     """
+    if plan.plans_share:
+        share = 0.0 if plan.never_replays else plan.rho
+        return Expected(share, share)
     moves, replayed = measured.typical
     farthest = ndtri((1.0 + worst) / 2.0) / math.sqrt(2.0)
     chances = worst * (moves > 0.0) if plan.sigma == 0.0 else erf(moves * farthest)
@@ -210,7 +219,7 @@ def _file_bytes(plan: ModelPlan, kind: Kind, bits: int) -> int:
 
 def _paper(plan: ModelPlan, records: int) -> Paper | None:
     """Return the paper's figures; there a deleted record is replaced by another, so that it counts twice."""
-    if plan.never_replays:
+    if plan.never_replays or plan.plans_share:  # the paper has no draws
         return None
     bound = 2.0 * plan.bound * plan.records_per_subject
     if plan.everyone:

@@ -21,7 +21,7 @@ from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.schedules import PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
-from expunge.solvers.losses import CurvedLoss
+from expunge.solvers.losses import CurvedLoss, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
 from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
@@ -43,8 +43,8 @@ START = 0.1
 """The share of the budget that the start has."""
 UNTIL_SETTLED = 30
 """How many rounds there are without noise, at most; they end when nothing changes any more."""
-FEW_DIGITS, MANY_DIGITS = 17, 28
-"""How many binary digits of a column count, below its size: with noise, and without."""
+FEW_DIGITS, MANY_DIGITS, DIGITS_OF_COUNTS = 17, 28, 22
+"""How many binary digits of a column count, below its size: with noise, and without; fewer where means multiply it."""
 DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
@@ -102,17 +102,22 @@ class NewtonPlan(Sized):
         """The number of records that noise is made for."""
         return expected_records(self.records)
 
+    @property
+    def noisy(self) -> bool:
+        """Whether draws have noise."""
+        return 0.0 < self.rho < 1.0
+
     @cached_property
     def _query(self) -> Expansion:
-        digits = FEW_DIGITS if self.rho < 1.0 else MANY_DIGITS
-        return Expansion(self.loss, self.features, self.rounds, digits)
+        without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
+        return Expansion(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
 
     @cached_property
     def newton(self) -> Newton:
         """The laws of the rounds."""
         query = self._query
         spreads, start = (0.0,) * self.rounds, 0.0
-        if self.rho < 1.0 and self.rounds:
+        if self.noisy and self.rounds:
             width = 1.0 / sigma_for(self.rho)
             begins = START if self.fit_intercept and hasattr(self.loss, "guess") else 0.0
             shares = GROWTH ** np.arange(self.rounds)
@@ -130,7 +135,8 @@ class NewtonPlan(Sized):
 
     def flaw(self) -> str | None:
         """Say what makes it no plan, though each of its numbers could be one's."""
-        if not (0.0 < self.rho <= 1.0 and 0.0 < self.rate <= 1.0 and math.isfinite(self.C)):
+        least = 0.0 if self.rounds else -1.0  # where nothing is drawn, ρ may be 0
+        if not (least < self.rho <= 1.0 and 0.0 < self.rate <= 1.0 and self.C > 0.0):
             return "rho, rate or C is out of range"
         return None
 
@@ -142,7 +148,7 @@ class NewtonPlan(Sized):
     @property
     def rounding_error(self) -> float:
         """By how much, at most, arithmetic changes the law of what is stored, in total variation, at a request."""
-        return rounding_error(self.rounds, self.columns) if self.rho < 1.0 else 0.0
+        return rounding_error(self.rounds, self.columns) if self.noisy else 0.0
 
     @property
     def sigma(self) -> float:
@@ -269,12 +275,12 @@ class NewtonPlan(Sized):
     def drawing(self) -> Drawing:
         """Return what a drawing of the plan needs to know."""
         return Drawing(
-            "rounds", "everyone", "identity", FIRST + self.rounds + 1, 1, self.records, self.rate, self.rho < 1.0
+            "rounds", "everyone", "identity", FIRST + self.rounds + 1, 1, self.records, self.rate, self.noisy
         )
 
     def advice(self) -> tuple[str, ...]:
         """Return what is to be noticed of the plan by itself."""
-        if self.rounds:
+        if self.rounds or self.rho == 0.0:
             return ()
         enough = automatic_share(self.records, self.columns)
         return (
@@ -311,16 +317,22 @@ def make_newton_plan(
             f"solver='newton' needs a loss of one score with a second derivative (expansion), not {loss!r}. "
             "Use solver='dual_averaging'."
         )
-    check_positive("C", C)
+    least_squares = isinstance(loss, Squared)
+    if not least_squares or math.inf > C:  # least squares may be without a penalty
+        check_positive("C", C)
     for name, given in (("standardize", standardize), ("fit_intercept", fit_intercept)):
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
     n, columns = rounded_up(records), features + bool(fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
-    if share < LEAST_RHO:
+    if least_squares:  # exact sums are all it needs
+        if rho != "auto":
+            raise BadPlan(f"rho={rho!r}: least squares has no noise and never replays. Leave it out.")
+        share, rounds = 0.0, 0
+    elif share < LEAST_RHO:
         raise BadPlan(f"rho={rho!r}: give at least {LEAST_RHO:g}; below that rounding would count more than records.")
-    support = math.inf if share == 1.0 else expected_records(n) / columns / sigma_for(share)
+    support = math.inf if share in (0.0, 1.0) else expected_records(n) / columns / sigma_for(share)
     if rounds is None:
         rounds = UNTIL_SETTLED if share == 1.0 else 3 if support >= THREE else 2 if support >= TWO else 0
     if rate is None:
