@@ -66,7 +66,7 @@ format: $(STAMP)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-paper: $(STAMP)  ## Reproduce the paper: one page, out/paper/index.html (an hour on two cores; QUICK=1: five minutes, out/paper/quick)
+paper: $(STAMP)  ## Reproduce the paper: one page, out/paper/index.html (half an hour on two cores; QUICK=1: five minutes, out/paper/quick)
 	$(BIN)/python -m benchmarks.paper.reproduce $(if $(QUICK),--quick)
 
 bench: $(STAMP)  ## Run every benchmark (about nine and a half hours); results go to out/

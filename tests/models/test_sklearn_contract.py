@@ -40,7 +40,6 @@ CHECKED = [
     KMeans(radius=300.0),
     KMeans(3, low=-150, high=150, coupling="sequential"),
     HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
-    LinearRegression(solver="newton"),
     PoissonRegressor(),
     PoissonRegressor(rho=1.0, standardize=False),
     Ridge(),

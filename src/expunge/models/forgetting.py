@@ -92,6 +92,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         counts, seeded = isinstance(self.random_state, (int, np.integer)), self.random_state is not None
         self._owner = Owner(self.plan_.learner, records, transcript, counts=counts, seeded=seeded)
         self._publish()
+        _ = self._published  # a model that is solved when it is read: to predict must change nothing
         self._report_size(records.count)
 
     def _report_size(self, records: int) -> None:

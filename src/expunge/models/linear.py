@@ -217,9 +217,9 @@ class LinearModel(SupervisedModel):
 
     def _refuse_others(self, names: tuple[str, ...], why: str) -> None:
         """Raise if parameters were given that the solver does not have."""
-        usual = inspect.signature(LinearModel.__init__).parameters
+        usual, mine = inspect.signature(LinearModel.__init__).parameters, self._get_param_names()
         for name in names:
-            if getattr(self, name) != usual[name].default:
+            if name in mine and getattr(self, name) != usual[name].default:
                 raise BadPlan(f"{name}={getattr(self, name)!r}: {why}. Leave it out.")
 
     @property
