@@ -14,7 +14,7 @@ from expunge import (
     BinaryTree,
     Box,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Hinge,
     Insert,
     L1Ball,
@@ -54,7 +54,7 @@ def test_the_parts_are_the_papers():
 
 def test_anytime_noise_is_for_any_number_of_records():
     for make in (paper.weak_stream, paper.exact_stream):
-        learner = make(PULL, DualAveraging(np.zeros(2), 0.3, anytime=1.0), rho=0.2)
+        learner = make(PULL, DualAveragingRule(np.zeros(2), 0.3, anytime=1.0), rho=0.2)
         found = [stability(learner, n) for n in (2, 2**10, 2**20, 2**60)]
         assert found == sorted(found)
         assert found[-1] <= 0.2 * (1 + 1e-9)
@@ -77,7 +77,7 @@ def test_streams_are_exact_after_a_deletion_and_an_insertion(name):
 def test_a_deletion_that_is_kept_makes_two_evaluations_as_the_proof_says():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(64, 2)) / 4
-    learner = paper.prefix_sums(PULL, DualAveraging(np.zeros(2), 0.01), rho=0.01, n=64)
+    learner = paper.prefix_sums(PULL, DualAveragingRule(np.zeros(2), 0.01), rho=0.01, n=64)
     records = MemoryRecords((points,))
     transcript, learned = learn_with_outcome(learner, records, rng)
     assert learned.evaluations == 64
@@ -105,7 +105,7 @@ def test_the_relative_complexity_of_prefix_sums_is_as_predicted(coupling):
     """Contributions of exactly the bound, so that the prediction is no upper bound but the mean itself."""
     unit = np.ones((48, 1))
     query = LossGradient(lambda w, z: z, 1, 1.0)
-    learner = replace(paper.prefix_sums(query, DualAveraging(np.zeros(1), 0.1), rho=0.3, n=48), coupling=coupling)
+    learner = replace(paper.prefix_sums(query, DualAveragingRule(np.zeros(1), 0.1), rho=0.3, n=48), coupling=coupling)
     flips = np.where(np.arange(48) % 2, 1.0, -1.0)[:, None] * unit
     mean, error = measured_complexity(learner, (flips,), 1500, seed=1)
     # half of the replacements are by an equal record and shift nothing, the other half by twice the bound
@@ -117,7 +117,7 @@ def test_the_relative_complexity_of_prefix_sums_is_as_predicted(coupling):
 def test_the_relative_complexity_of_linear_queries_is_as_predicted(coupling):
     query = LossGradient(lambda w, z: z, 1, 1.0)
     learner = replace(
-        paper.linear_queries(query, DualAveraging(np.zeros(1), 0.1), rho=0.3, rounds=8), coupling=coupling
+        paper.linear_queries(query, DualAveragingRule(np.zeros(1), 0.1), rho=0.3, rounds=8), coupling=coupling
     )
     mean, error = measured_complexity(learner, (np.ones((40, 1)),), 1500, seed=2)
     assert abs(mean - relative_complexity(learner, 40)) < 4 * error + 0.005

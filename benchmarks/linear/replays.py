@@ -23,7 +23,7 @@ from rich.progress import track
 from scipy import stats
 
 from benchmarks.smoke import IMAGES, OUT, parser_of, sized
-from expunge import Delete, Everyone, GradientDescent, Identity, Learner, MemoryRecords
+from expunge import Delete, Everyone, GradientDescentRule, Identity, Learner, MemoryRecords
 from expunge.base.types import Array
 from expunge.engine.accounting import noise_for, worst_case_rho
 from expunge.engine.changing import chance_of_replay, change
@@ -50,7 +50,7 @@ def descent(rounds: int, coupling: str, sigma: float | None) -> Learner:
     query = GridGradient(Hinge(), FEATURES)
     if sigma is None:
         sigma = noise_for(RHO, Everyone(rounds), Identity(), bound=query.bound, coupling="adaptive")
-    rule = GradientDescent(np.zeros(FEATURES), 0.1 / RECORDS)
+    rule = GradientDescentRule(np.zeros(FEATURES), 0.1 / RECORDS)
     return Learner(Everyone(rounds), query, rule, Identity(), sigma, coupling)
 
 

@@ -32,7 +32,7 @@ from benchmarks.paper.measuring import (
 from benchmarks.paper.problems_with_optima import sphere
 from benchmarks.paper.table_rows import PAPER, ROWS, Problem, ours
 from benchmarks.paper.worst_case import measure_setting, settings
-from expunge import GradientDescent, Learner, Logistic, MemoryRecords, Transcript, learn_with_outcome, paper
+from expunge import GradientDescentRule, Learner, Logistic, MemoryRecords, Transcript, learn_with_outcome, paper
 from expunge.base.types import Array
 from expunge.engine.accounting import relative_complexity
 from expunge.engine.transcript import Path
@@ -91,7 +91,7 @@ def prefix(way: str, n: int, rho: float) -> Plan:
 
 def linear(way: str, rounds: int, n: int, rho: float) -> Plan:
     """Return gradient descent of the logistic loss, everyone in every round."""
-    query, rule = GridGradient(Logistic(), FEATURES), GradientDescent(np.zeros(FEATURES), 2.0 / n)
+    query, rule = GridGradient(Logistic(), FEATURES), GradientDescentRule(np.zeros(FEATURES), 2.0 / n)
     learner = replace(paper.linear_queries(query, rule, rho=rho, rounds=rounds), coupling=way)
     return lambda rng: Problem(_rows(n, rng), learner, lambda w: math.nan)
 

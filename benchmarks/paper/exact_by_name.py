@@ -27,7 +27,7 @@ from cases.paper_learners import LEARNERS, PULL, REQUESTS, N, X, named_cases
 from cases.patching import patched_everywhere
 from cases.printed import printed_ratio, printed_reflect
 from cases.printed_tree import STORIES, state_names
-from expunge import DualAveraging, paper
+from expunge import DualAveragingRule, paper
 from expunge.engine.checks import Exactness, check_exact, check_same_law
 
 RUNS, QUICK_RUNS = 20_000, 500
@@ -38,7 +38,7 @@ LEVEL, CAUGHT = 0.01, 1e-6
 SEED, WORKERS = 5, 2
 PATCHES: dict[str, Any] = {"inverted ratio": printed_ratio, "translation for reflection": printed_reflect}
 PATCHED = {
-    "prefix_sums": paper.prefix_sums(PULL, DualAveraging(np.zeros(2), 0.3), rho=0.9, n=N),
+    "prefix_sums": paper.prefix_sums(PULL, DualAveragingRule(np.zeros(2), 0.3), rho=0.9, n=N),
     "linear_queries": LEARNERS["linear_queries"][0],
 }
 """Learners in which the printed coin is tossed; with more replays than the others, so that it shows soon."""

@@ -32,8 +32,8 @@ from benchmarks.paper.problems_with_optima import (
 )
 from expunge import (
     Ball,
-    DualAveraging,
-    FrankWolfe,
+    DualAveragingRule,
+    FrankWolfeRule,
     Gradient,
     HybridGradient,
     Learner,
@@ -108,7 +108,7 @@ class ProjectedFrankWolfe:
     def learner(self, at: Setting, size: int = 1) -> Learner:
         norm = projected_norm(at, self.components(at))
         query = HybridGradient(LOGISTIC.loss, size, norm, diameter=2.0 * self.radius)
-        rule = FrankWolfe(np.zeros(size), Ball(self.radius))
+        rule = FrankWolfeRule(np.zeros(size), Ball(self.radius))
         return Learner(Scattered(at.n), query, rule, ROOT, root_noise(at.rho, at.n, query.bound)[0], selector="last")
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:
@@ -191,7 +191,7 @@ class ProjectedDualAveraging:
         norm = projected_norm(at, self.components(at))
 
         def plan(size: int) -> Learner:
-            rule = DualAveraging(np.zeros(size), 1.0 / math.sqrt(at.n * square))
+            rule = DualAveragingRule(np.zeros(size), 1.0 / math.sqrt(at.n * square))
             query = Gradient(ABSOLUTE.loss, size, norm)
             return Learner(Scattered(at.n), query, rule, ROOT, sigma, selector="average")
 
@@ -239,7 +239,7 @@ class PlainLipschitz:
         sigma, square = self._balance(at)
 
         def plan(size: int) -> Learner:
-            rule = DualAveraging(np.zeros(size), 1.0 / math.sqrt(at.n * square))
+            rule = DualAveragingRule(np.zeros(size), 1.0 / math.sqrt(at.n * square))
             return Learner(Scattered(at.n), Gradient(ABSOLUTE.loss, size, LOOSE), rule, ROOT, sigma, selector="average")
 
         return run_linear(ABSOLUTE, at, at.d, LOOSE, plan, rng)
@@ -252,7 +252,7 @@ class PlainLipschitz:
 def _tree_sigma(rho: float, n: int) -> float:
     """Return σ of `paper.prefix_sums` for contributions of norm at most 1."""
     query = Gradient(LOGISTIC.loss, 1)
-    return paper.prefix_sums(query, DualAveraging(np.zeros(1), 1.0), rho=rho, n=n).sigma
+    return paper.prefix_sums(query, DualAveragingRule(np.zeros(1), 1.0), rho=rho, n=n).sigma
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class PlainSmooth:
         return run_linear(LOGISTIC, at, at.d, LOOSE, lambda size: self.learner(at, size), rng, self.deletions)
 
     def learner(self, at: Setting, size: int = 1) -> Learner:
-        query, rule = Gradient(LOGISTIC.loss, size, LOOSE), DualAveraging(np.zeros(size), self._plan(at)[1])
+        query, rule = Gradient(LOGISTIC.loss, size, LOOSE), DualAveragingRule(np.zeros(size), self._plan(at)[1])
         return paper.prefix_sums(query, rule, rho=at.rho, n=at.n, selector="average")
 
     def bound(self, at: Setting) -> float:

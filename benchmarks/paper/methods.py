@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from benchmarks.paper.problems_with_optima import Distance, Tilted, distance_excess, sphere
-from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, learn, paper
+from expunge import Ball, DualAveragingRule, FrankWolfeRule, Learner, MemoryRecords, Scattered, SquareRoot, learn, paper
 from expunge.base.types import Array
 from expunge.engine.accounting import noise_for
 from expunge.engine.learner import Transcript
@@ -160,7 +160,7 @@ class FrankWolfeInSteps:
         excess = []
         for number, tilt in enumerate(self.tilts):
             query = Tilted(at.d, min(self.largest, tilt * unit))
-            rule = FrankWolfe(np.zeros(at.d), Ball(query.radius))
+            rule = FrankWolfeRule(np.zeros(at.d), Ball(query.radius))
             learner = Learner(Scattered(self.steps), query, rule, ROOT, sigma, selector="last")
             w = learn(learner, records, rng, arranged=number > 0).model(learner)
             excess.append(tilted_excess(w, query.mean))
@@ -249,7 +249,7 @@ class DualAveragingAnywhere:
     def _learner(self, at: Setting) -> tuple[Learner, float]:
         sigma, spread = root_noise(at.rho, at.n, 1.0)
         eta = 1.0 / math.sqrt(at.n * (2.0 + 2.0 * math.sqrt(at.d) * spread))
-        rule = DualAveraging(np.zeros(at.d), eta)
+        rule = DualAveragingRule(np.zeros(at.d), eta)
         return Learner(Scattered(at.n), Distance(at.d), rule, ROOT, sigma, selector="average"), spread
 
     def measure(self, at: Setting, rng: np.random.Generator) -> Measured:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.paper.chapters import Chapter, Result, Table, Verdict, main
 from benchmarks.paper.methods import DistanceGradient, points_around
-from expunge import DualAveraging, Learner, MemoryRecords, Scattered, SquareRoot, Transcript, learn, paper
+from expunge import DualAveragingRule, Learner, MemoryRecords, Scattered, SquareRoot, Transcript, learn, paper
 from expunge.engine.accounting import noise_for
 from expunge.solvers.any_loss import LossGradient
 from expunge.solvers.plans.defaults import automatic_steps
@@ -26,7 +26,7 @@ EXPONENTS = {PAPER: 1.0, OURS: 0.5}
 
 
 def learner_of(name: str, n: int) -> Learner:
-    query, rule = LossGradient(DistanceGradient(), D, 1.0), DualAveraging(np.zeros(D), 0.01)
+    query, rule = LossGradient(DistanceGradient(), D, 1.0), DualAveragingRule(np.zeros(D), 0.01)
     if name == PAPER:
         return paper.prefix_sums(query, rule, rho=RHO, n=n)
     schedule, mechanism = Scattered(automatic_steps(n, D)), SquareRoot()

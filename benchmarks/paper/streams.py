@@ -23,7 +23,7 @@ from benchmarks.paper.fitting import Point, fitted, together
 from benchmarks.paper.measuring import Slope, at_most
 from benchmarks.paper.methods import DistanceGradient, TiltedGradient, excess_of_points, points_around, tilted_excess
 from benchmarks.paper.problems_with_optima import sphere
-from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, insert, learn, paper, unlearn
+from expunge import Ball, DualAveragingRule, FrankWolfeRule, Learner, MemoryRecords, insert, learn, paper, unlearn
 from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, worst_case_rho
 from expunge.engine.mechanisms.binary_tree import BinaryTree
@@ -53,17 +53,17 @@ class Task:
 
 def _frank_wolfe_stream(kind: str) -> Learner:
     query = HybridLossGradient(TiltedGradient(TILT), D, 3.0)  # max(2G, HD + G) for G = 1.5, H = 0.5, diameter 2
-    return _maker(kind)(query, FrankWolfe(np.zeros(D), Ball(1.0)), rho=RHO)
+    return _maker(kind)(query, FrankWolfeRule(np.zeros(D), Ball(1.0)), rho=RHO)
 
 
 def _dual_averaging_stream(kind: str) -> Learner:
     """Steps η/√(1+t), whatever the number of records; η balances the bound for the noise of 1,000 steps."""
     query, ball = LossGradient(DistanceGradient(), D, 1.0), Ball(1.5)
-    noisy = _maker(kind)(query, DualAveraging(np.zeros(D), 1.0, ball), rho=RHO).sigma * BinaryTree("anytime").widest(
-        1000
-    )
+    noisy = _maker(kind)(query, DualAveragingRule(np.zeros(D), 1.0, ball), rho=RHO).sigma * BinaryTree(
+        "anytime"
+    ).widest(1000)
     eta = theorem_step_size(1, D, bound=1.0, radius=1.5, spread=noisy)
-    return _maker(kind)(query, DualAveraging(np.zeros(D), eta, ball, anytime=1.0), rho=RHO, selector="average")
+    return _maker(kind)(query, DualAveragingRule(np.zeros(D), eta, ball, anytime=1.0), rho=RHO, selector="average")
 
 
 def _maker(kind: str) -> Callable[..., Learner]:

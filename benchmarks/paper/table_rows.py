@@ -19,7 +19,7 @@ from benchmarks.paper.problems_with_optima import (
     sphere_across,
     turned,
 )
-from expunge import Ball, DualAveraging, FrankWolfe, Learner, MemoryRecords, Scattered, SquareRoot, paper
+from expunge import Ball, DualAveragingRule, FrankWolfeRule, Learner, MemoryRecords, Scattered, SquareRoot, paper
 from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import noise_for
 from expunge.models.preprocessing import bound_rows
@@ -71,7 +71,7 @@ def ours(learner: Learner, rho: float, n: int) -> Learner:
     """
     bound, rule = learner.query.bound, learner.rule
     sigma = noise_for(rho, Scattered(n), ROOT, bound=bound)
-    if isinstance(rule, DualAveraging):
+    if isinstance(rule, DualAveragingRule):
         assert isinstance(rule.domain, Ball)
         spread = sigma * float(ROOT.column_norms(n)[0])
         step = theorem_step_size(
@@ -95,7 +95,7 @@ class Smooth:
 
     def problem(self, who: str, n: int, rho: float, member: float, rng: np.random.Generator) -> Problem:
         query = Tilted(self.d, member, across=True)
-        learner = paper.prefix_sums(query, FrankWolfe(np.zeros(self.d), Ball(query.radius)), rho=rho, n=n)
+        learner = paper.prefix_sums(query, FrankWolfeRule(np.zeros(self.d), Ball(query.radius)), rho=rho, n=n)
         if who == OURS:
             learner = ours(learner, rho, n)
 

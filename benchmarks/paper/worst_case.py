@@ -16,7 +16,7 @@ from expunge import (
     BinaryTree,
     Delete,
     Everyone,
-    GradientDescent,
+    GradientDescentRule,
     Identity,
     Learner,
     MemoryRecords,
@@ -94,7 +94,7 @@ RHOS = (0.01, 0.03, 0.3, 0.5)
 def settings(most_steps: int) -> list[tuple[dict[str, Any], Learner]]:
     """Return all settings of up to so many steps, each with its learner: ρ = 0.1, and at one length other ρ too."""
     found: list[tuple[dict[str, Any], Learner]] = []
-    rule = GradientDescent(np.zeros(1), 0.0)
+    rule = GradientDescentRule(np.zeros(1), 0.0)
     for steps, rho in [*((steps, 0.1) for steps in STEPS), *((1024, rho) for rho in RHOS)]:
         if steps > most_steps:
             continue

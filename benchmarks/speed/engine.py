@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.smoke import OUT, parser_of, sized
 from expunge import (
-    DualAveraging,
+    DualAveragingRule,
     Gradient,
     Learner,
     MemoryRecords,
@@ -70,7 +70,7 @@ def main() -> None:
     learner = Learner(
         Scattered(STEPS),
         Gradient(Logistic(), FEATURES),
-        DualAveraging(np.zeros(FEATURES), 0.03),
+        DualAveragingRule(np.zeros(FEATURES), 0.03),
         SquareRoot(),
         sigma,
     )

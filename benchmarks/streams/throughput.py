@@ -19,7 +19,7 @@ from rich.progress import track
 
 from benchmarks.smoke import OUT, parser_of, sized
 from expunge import (
-    DualAveraging,
+    DualAveragingRule,
     Gradient,
     Learner,
     LogisticRegression,
@@ -102,7 +102,7 @@ def bulk_of_deletions(rng: np.random.Generator, repeats: int = 9) -> dict[str, f
     labels = np.where(rng.random(RECORDS) < 0.5, 1.0, -1.0)
     schedule = Scattered(STEPS)
     sigma = noise_for(RHO, schedule, SquareRoot(), bound=1.0)
-    learner = Learner(schedule, Gradient(Logistic(), 55), DualAveraging(np.zeros(55), 0.03), SquareRoot(), sigma)
+    learner = Learner(schedule, Gradient(Logistic(), 55), DualAveragingRule(np.zeros(55), 0.03), SquareRoot(), sigma)
     records = MemoryRecords((features, labels))
     transcript = learn(learner, records, rng)
     _ = records.index

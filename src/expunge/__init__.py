@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from expunge.models.requests import insert, replace, unlearn
     from expunge.solvers.count_losses import Poisson
     from expunge.solvers.domains import Ball, Box, Everywhere, L1Ball, Simplex
-    from expunge.solvers.dual_averaging import DualAveraging
-    from expunge.solvers.frank_wolfe import FrankWolfe, HybridGradient
+    from expunge.solvers.dual_averaging import DualAveragingRule
+    from expunge.solvers.frank_wolfe import FrankWolfeRule, HybridGradient
     from expunge.solvers.gradient import Gradient
-    from expunge.solvers.gradient_descent import GradientDescent
+    from expunge.solvers.gradient_descent import GradientDescentRule
     from expunge.solvers.losses import (
         Hinge,
         Huber,
@@ -88,8 +88,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Arrival", "BadContribution", "BadIterate", "BadPlan", "BadRecords", "Ball", "BinaryTree", "BoundedScaler",
-    "Box", "BusyStore", "Change", "ClippedWarning", "CorruptStore", "Delete", "DualAveraging", "DuplicateId",
-    "Everyone", "Everywhere", "ExpungeError", "FrankWolfe", "FullStore", "Gradient", "GradientDescent", "Hinge",
+    "Box", "BusyStore", "Change", "ClippedWarning", "CorruptStore", "Delete", "DualAveragingRule", "DuplicateId",
+    "Everyone", "Everywhere", "ExpungeError", "FrankWolfeRule", "FullStore", "Gradient", "GradientDescentRule", "Hinge",
     "Huber", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "L1Ball", "Learner",
     "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic",
     "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
@@ -131,10 +131,10 @@ _HOMES = {
     "models.preprocessing": "BoundedScaler bound_rows",
     "models.requests": "insert replace unlearn",
     "solvers.domains": "Ball Box Everywhere L1Ball Simplex",
-    "solvers.dual_averaging": "DualAveraging",
-    "solvers.frank_wolfe": "FrankWolfe HybridGradient",
+    "solvers.dual_averaging": "DualAveragingRule",
+    "solvers.frank_wolfe": "FrankWolfeRule HybridGradient",
     "solvers.gradient": "Gradient",
-    "solvers.gradient_descent": "GradientDescent",
+    "solvers.gradient_descent": "GradientDescentRule",
     "solvers.count_losses": "Poisson",
     "solvers.losses": "Hinge Huber Logistic MulticlassHinge Multinomial SmoothedHinge Squared Weighted",
     "solvers.per_record": "PerRecord",

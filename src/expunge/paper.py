@@ -48,11 +48,11 @@ from expunge.engine.transcript import Path
 from expunge.solvers.any_loss import HybridLossGradient, LossGradient, UpdateOf
 from expunge.solvers.averaging import BITS, ClientUpdate, FederatedAverage
 from expunge.solvers.domains import Ball, Domain
-from expunge.solvers.dual_averaging import DualAveraging, theorem_step_size
+from expunge.solvers.dual_averaging import DualAveragingRule, theorem_step_size
 from expunge.solvers.extents import Extent
-from expunge.solvers.frank_wolfe import FrankWolfe, HybridGradient
+from expunge.solvers.frank_wolfe import FrankWolfeRule, HybridGradient
 from expunge.solvers.gradient import Gradient
-from expunge.solvers.gradient_descent import GradientDescent
+from expunge.solvers.gradient_descent import GradientDescentRule
 from expunge.solvers.lloyd import ClusterMoments, PlainLloyd
 from expunge.solvers.losses import Loss
 from expunge.solvers.projected import BackToFeatures, ProjectedGradient
@@ -113,7 +113,7 @@ def frank_wolfe(
         query: Query = HybridLossGradient(loss, d, bound)
     else:
         query = HybridGradient(loss, d, _row_norm(loss, G, H), diameter=D)
-    return prefix_sums(query, FrankWolfe(domain.project(np.zeros(d)), domain), rho=rho, n=n)
+    return prefix_sums(query, FrankWolfeRule(domain.project(np.zeros(d)), domain), rho=rho, n=n)
 
 
 def dual_averaging(
@@ -130,7 +130,7 @@ def dual_averaging(
     query = _gradient(loss, d, G)
     sigma = _noise(rho, Shuffled(1), BinaryTree(), query, n)
     step_size = theorem_step_size(n, d, bound=query.bound, radius=radius, spread=sigma * BinaryTree().widest(n))
-    rule = DualAveraging(domain.project(np.zeros(d)), step_size, domain)
+    rule = DualAveragingRule(domain.project(np.zeros(d)), step_size, domain)
     return Learner(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential", "average")
 
 
@@ -161,7 +161,7 @@ def sgd_2021(
     batch = n / rounds
     variance = query.bound**2 / batch + d * (sigma / batch) ** 2
     step_size = min(1.0 / smooth, radius / math.sqrt(rounds * variance)) / batch
-    rule = GradientDescent(domain.project(np.zeros(d)), step_size, domain)
+    rule = GradientDescentRule(domain.project(np.zeros(d)), step_size, domain)
     return Learner(schedule, query, rule, Identity(), sigma, "sequential", "average")
 
 
@@ -247,7 +247,7 @@ def weak_stream(query: Query, rule: Rule, *, rho: float, selector: Selected = "l
 
     An insertion costs a step, however many records there are. The law of the state is that of training in the stored
     order, which must not be released. Neither noise nor ``rule`` may depend on how many records there will be:
-    `FrankWolfe` does not, nor does `DualAveraging` with ``anytime``.
+    `FrankWolfeRule` does not, nor does `DualAveragingRule` with ``anytime``.
     """
     return _stream(Arrival(1), query, rule, rho, selector)
 

@@ -11,7 +11,7 @@ from scipy import special
 
 from expunge import (
     BinaryTree,
-    DualAveraging,
+    DualAveragingRule,
     Gradient,
     Learner,
     MemoryRecords,
@@ -116,7 +116,7 @@ def learner_of(
             records = HORIZON * BATCH
     query: Query = Gradient(Logistic(), FEATURES) if kind == "typical" else Signs()
     sigma = noise_for(rho, schedule, mechanism, bound=query.bound, coupling=noise_of, records=records)
-    rule = DualAveraging(np.zeros(query.size), 1.0 / math.sqrt(BATCH), anytime=1)
+    rule = DualAveragingRule(np.zeros(query.size), 1.0 / math.sqrt(BATCH), anytime=1)
     return Learner(schedule, query, rule, mechanism, sigma, coupling)
 
 

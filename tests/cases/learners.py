@@ -12,9 +12,9 @@ from expunge import (
     Arrival,
     BinaryTree,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
-    GradientDescent,
+    GradientDescentRule,
     Identity,
     Insert,
     Learner,
@@ -76,7 +76,7 @@ def learner(
     schedule: Schedule, mechanism: Mechanism, coupling: str = "joint", sigma: float = 1.5, **more: Any
 ) -> Learner:
     start = np.zeros(2)
-    rule = DualAveraging(start, 0.6) if mechanism.prefix else GradientDescent(start, 0.4)
+    rule = DualAveragingRule(start, 0.6) if mechanism.prefix else GradientDescentRule(start, 0.4)
     return Learner(schedule, Swirl(), rule, mechanism, sigma, coupling, **more)
 
 
@@ -112,7 +112,7 @@ def descent(
 ) -> Learner:
     """Return a learner by gradient descent, with exact sums and norms of its own for each record."""
     query = more.pop("query", None) or GridGradient(loss or Logistic(), size=2, **more)
-    rule = GradientDescent(np.zeros(2), 0.9, penalty=0.1, momentum=0.5)
+    rule = GradientDescentRule(np.zeros(2), 0.9, penalty=0.1, momentum=0.5)
     return Learner(Everyone(rounds, rate), query, rule, Identity(), sigma, coupling)
 
 
@@ -146,7 +146,7 @@ def descent_cases() -> list[Case]:
 
 def cases() -> list[Case]:
     """Return all problems."""
-    papers = Learner(Shuffled(1), Swirl(), DualAveraging(np.zeros(2), 0.6), BinaryTree(), 1.5, "sequential")
+    papers = Learner(Shuffled(1), Swirl(), DualAveragingRule(np.zeros(2), 0.6), BinaryTree(), 1.5, "sequential")
     found = [Case("the paper, corrected", papers, ONE)]
     for name, schedule in SCHEDULES.items():
         tested = name in ("scattered", "shuffled")

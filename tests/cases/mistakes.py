@@ -12,7 +12,7 @@ import numpy as np
 
 from cases.learners import ALIGNED, ONE, ROOT, TREE, Case, Switch, descent, learner
 from cases.patching import patched_everywhere
-from expunge import Everyone, GradientDescent, Identity, MemoryRecords, Scattered, Shuffled, Transcript, learn
+from expunge import Everyone, GradientDescentRule, Identity, MemoryRecords, Scattered, Shuffled, Transcript, learn
 from expunge.base.intake import Delete, Request
 from expunge.base.types import Array, Batch, Draws, Ints
 from expunge.engine.changing import change
@@ -153,7 +153,7 @@ def controls() -> list[Control]:
     epochs = Case("epochs", learner(Scattered(1, epochs=2), TREE, sigma=1.5), (Delete([0, 1]),), columns=(ALIGNED,))
     five = learner(Shuffled(1), TREE, sigma=1.0)  # the fourth row, the last after a deletion, sees all steps
     shuffled = Case("shuffled", five, (Delete([4]),), columns=(ALIGNED[:5],))
-    rule = GradientDescent(np.zeros(2), 0.5)
+    rule = GradientDescentRule(np.zeros(2), 0.5)
     switched = Learner(Everyone(4), Switch(), rule, Identity(), 1.0, "adaptive")
     everyone = Case("everyone", switched, (Delete([0]),), columns=(ALIGNED,))
     columns = ALIGNED / 2.0, np.array([1.0, 1.0, 1.0, 1.0, -1.0, -1.0])

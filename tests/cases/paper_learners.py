@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge import Ball, Delete, DualAveraging, FrankWolfe, Hinge, Insert, Learner, Logistic, paper
+from expunge import Ball, Delete, DualAveragingRule, FrankWolfeRule, Hinge, Insert, Learner, Logistic, paper
 from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.solvers.any_loss import HybridLossGradient, LossGradient
@@ -35,8 +35,8 @@ HYBRID = HybridLossGradient(to_point, 2, 6.0)
 _SIZES: dict[str, Any] = {"n": N, "d": 2, "D": DIAMETER}
 _PROJECTED: dict[str, Any] = {"n": N, "d": 4, "radius": 1.0, "components": 2, "key": bytes(32)}
 LEARNERS: dict[str, tuple[Learner, tuple[Array, ...]]] = {
-    "prefix_sums": (paper.prefix_sums(PULL, DualAveraging(np.zeros(2), 0.3), rho=0.5, n=N), (X,)),
-    "linear_queries": (paper.linear_queries(PULL, DualAveraging(np.zeros(2), 0.1), rho=0.5, rounds=3), (X,)),
+    "prefix_sums": (paper.prefix_sums(PULL, DualAveragingRule(np.zeros(2), 0.3), rho=0.5, n=N), (X,)),
+    "linear_queries": (paper.linear_queries(PULL, DualAveragingRule(np.zeros(2), 0.1), rho=0.5, rounds=3), (X,)),
     "frank_wolfe": (paper.frank_wolfe(Logistic(), rho=0.5, **_SIZES), (X, Y)),
     "frank_wolfe, any loss": (paper.frank_wolfe(to_point, rho=0.5, G=2.0, H=1.0, **_SIZES), (X,)),
     "dual_averaging": (paper.dual_averaging(Hinge(), rho=0.5, **_SIZES), (X, Y)),
@@ -52,8 +52,8 @@ LEARNERS: dict[str, tuple[Learner, tuple[Array, ...]]] = {
         paper.federated_averaging(towards, np.zeros(2), rho=0.5, rounds=2, clip=1.0),
         (X,),
     ),
-    "weak_stream": (paper.weak_stream(HYBRID, FrankWolfe(np.zeros(2), Ball(1.0)), rho=0.5), (X,)),
-    "exact_stream": (paper.exact_stream(PULL, DualAveraging(np.zeros(2), 0.3, anytime=1.0), rho=0.5), (X,)),
+    "weak_stream": (paper.weak_stream(HYBRID, FrankWolfeRule(np.zeros(2), Ball(1.0)), rho=0.5), (X,)),
+    "exact_stream": (paper.exact_stream(PULL, DualAveragingRule(np.zeros(2), 0.3, anytime=1.0), rho=0.5), (X,)),
 }
 
 NEWCOMER = (np.array([[0.3, -0.2]]),)

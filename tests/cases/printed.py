@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 from cases.patching import patched_everywhere
-from expunge import BinaryTree, Delete, DualAveraging, Learner, MemoryRecords, PerRecord, Shuffled, change, learn
+from expunge import BinaryTree, Delete, DualAveragingRule, Learner, MemoryRecords, PerRecord, Shuffled, change, learn
 from expunge.engine.couplings.common import KEPT, Toss, keeps
 from expunge.engine.mechanisms.binary_tree import lowbit
 
@@ -34,7 +34,7 @@ NINE = np.linspace(-2.0, 2.5, 9)[:, None]
 
 def of_the_paper(sigma, query=PULL, rule=None):
     """Return the paper's learner of prefix sums, corrected."""
-    rule = rule or DualAveraging(start(), 0.6)
+    rule = rule or DualAveragingRule(start(), 0.6)
     return Learner(Shuffled(1), query, rule, BinaryTree(), sigma, "sequential")
 
 

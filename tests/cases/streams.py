@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cases.learners import ANYTIME, ROOT, TREE, Case, learner
-from expunge import Arrival, Delete, DualAveraging, Insert, Learner, Replace, Scattered, Shuffled
+from expunge import Arrival, Delete, DualAveragingRule, Insert, Learner, Replace, Scattered, Shuffled
 from expunge.base.intake import Request
 from expunge.base.types import Array
 from expunge.engine.mechanisms.protocol import Mechanism
@@ -87,7 +87,7 @@ TESTED = {
 
 def anytime(plain: Learner) -> Learner:
     """Return the learner with step sizes that do not know how many steps there will be."""
-    return dataclasses.replace(plain, rule=DualAveraging(np.zeros(2), 1.0, anytime=2))
+    return dataclasses.replace(plain, rule=DualAveragingRule(np.zeros(2), 1.0, anytime=2))
 
 
 def cases() -> list[Case]:

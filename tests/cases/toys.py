@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import expunge
-from expunge import DualAveraging, GradientDescent, Learner, MemoryRecords, SquareRoot
+from expunge import DualAveragingRule, GradientDescentRule, Learner, MemoryRecords, SquareRoot
 from expunge.engine.schedules import Scattered
 
 OURS = str(Path(expunge.__file__).parent)
@@ -36,7 +36,7 @@ class Swirl:
 
 def toy(schedule=None, mechanism=None, coupling="joint", sigma=1.5, query=None, rule=None, **more):
     mechanism = mechanism or SquareRoot()
-    descend = DualAveraging if mechanism.prefix else GradientDescent
+    descend = DualAveragingRule if mechanism.prefix else GradientDescentRule
     return Learner(
         schedule or Scattered(4),
         query or Swirl(),

@@ -8,10 +8,10 @@ from expunge import (
     Arrival,
     BinaryTree,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
     Gradient,
-    GradientDescent,
+    GradientDescentRule,
     Identity,
     Insert,
     Learner,
@@ -226,7 +226,7 @@ def test_a_rolled_back_change_leaves_everything_as_it_was_to_the_last_bit(schedu
 @pytest.mark.parametrize("failing", [BadIterate, KeyboardInterrupt])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_an_error_in_the_middle_of_a_replay_leaves_everything_as_it_was(schedule, failing):
-    class Breaking(DualAveraging):
+    class Breaking(DualAveragingRule):
         armed = False
 
         def step(self, step, path, answer):
@@ -277,7 +277,7 @@ def test_logistic_regression_learns_and_forgets():
     features = rng.normal(size=(4000, 3))
     features /= np.maximum(1.0, np.linalg.norm(features, axis=1))[:, None]
     labels = np.where(rng.random(4000) < 1 / (1 + np.exp(-6 * features @ truth)), 1.0, -1.0)
-    learner = Learner(Scattered(64), Gradient(Logistic(), 3), DualAveraging(np.zeros(3), 0.3), SquareRoot(), 3.0)
+    learner = Learner(Scattered(64), Gradient(Logistic(), 3), DualAveragingRule(np.zeros(3), 0.3), SquareRoot(), 3.0)
     records = MemoryRecords((features, labels))
     transcript = learn(learner, records, rng)
     unlearn(learner, records, transcript, np.arange(100), rng=rng)
@@ -373,7 +373,7 @@ def test_a_fast_total_of_the_wrong_size_is_named():
 
 
 def test_a_rule_that_returns_nan_is_named():
-    class Wild(DualAveraging):
+    class Wild(DualAveragingRule):
         def step(self, step, path, answer):
             return np.full(2, np.nan)
 
@@ -407,7 +407,7 @@ def test_gradients_over_everyone_are_summed_exactly_whatever_the_batch():
     features = rng.normal(size=(3000, 7))
     features /= np.linalg.norm(features, axis=1)[:, None]
     labels = np.where(rng.random(3000) < 0.5, 1.0, -1.0)
-    rule = GradientDescent(np.zeros(7), 1e-3)
+    rule = GradientDescentRule(np.zeros(7), 1e-3)
     learner = Learner(Everyone(3, bits=40), Gradient(Logistic(), 7), rule, Identity(), 200.0, "sequential")
     records = MemoryRecords((features, labels))
     transcript = learn(learner, records, rng)
@@ -440,7 +440,7 @@ def test_an_arrival_costs_at_most_a_step_of_evaluations_and_no_replay(batch):
 
 def test_iterates_must_be_flat():
     with pytest.raises(BadPlan, match="flatten"):
-        toy(rule=DualAveraging(np.zeros((2, 2)), 0.1))
+        toy(rule=DualAveragingRule(np.zeros((2, 2)), 0.1))
 
 
 @pytest.mark.parametrize("schedule", [Scattered(80), Shuffled(2), Scattered(30, epochs=3)], ids=str)

@@ -21,7 +21,7 @@ from expunge.engine.schedules import Everyone
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.extents import Extent
 from expunge.solvers.gradient import Gradient
-from expunge.solvers.gradient_descent import GradientDescent, GridGradient
+from expunge.solvers.gradient_descent import GradientDescentRule, GridGradient
 from expunge.solvers.lloyd import ClusterMoments
 from expunge.solvers.losses import Hinge, Huber, Logistic, Multinomial
 
@@ -95,7 +95,7 @@ def test_as_many_records_as_said_can_be_summed_exactly():
     assert np.array_equal(one / unit, np.rint(one / unit))
     assert query.exact_to * np.abs(one).max() / unit <= 2.0**53
     few = GridGradient(Logistic(), size=2, bits=20, feature_norm=1.0)
-    learner = Learner(Everyone(1), few, GradientDescent(np.zeros(2), 0.1), Identity())
+    learner = Learner(Everyone(1), few, GradientDescentRule(np.zeros(2), 0.1), Identity())
     assert few.exact_to < 2**13
     X = np.full((few.exact_to + 1, 2), 0.5)
     with pytest.raises(BadPlan, match=f"can sum {few.exact_to} exactly"):
@@ -236,7 +236,7 @@ def test_a_record_contributes_the_same_bits_in_whatever_memory_order_it_is_given
     """What enters is summed by itself, and later with the others: its scores must round alike."""
     rng = np.random.default_rng(8)
     learner = Learner(
-        Everyone(2), Gradient(Logistic(), 33), GradientDescent(np.zeros(33), 0.3), Identity(), 5.0, "sequential"
+        Everyone(2), Gradient(Logistic(), 33), GradientDescentRule(np.zeros(33), 0.3), Identity(), 5.0, "sequential"
     )
     rows, labels = rng.normal(size=(60, 33)) / 20, np.where(rng.random(60) < 0.5, 1.0, -1.0)
     records = MemoryRecords((rows[:40].copy(order), labels[:40]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge import Delete, Everyone, GradientDescent, Identity, Insert, Learner, MemoryRecords, PerRecord, Replace
+from expunge import Delete, Everyone, GradientDescentRule, Identity, Insert, Learner, MemoryRecords, PerRecord, Replace
 from expunge.base.errors import ClippedWarning
 from expunge.engine.changing import chance_of_replay, change
 from expunge.engine.learning import learn, learn_with_outcome
@@ -51,14 +51,14 @@ def clusters(rounds=4, sigma=1.0, coupling="adaptive"):
 def descent(rounds=4, sigma=1.0, coupling="adaptive", rate=1.0, loss=None, query=GridGradient):
     loss = loss or Logistic()
     gradient = query(loss, size=2 * loss.outputs)
-    rule = GradientDescent(np.zeros(gradient.size), 0.1)
+    rule = GradientDescentRule(np.zeros(gradient.size), 0.1)
     return Learner(Everyone(rounds, rate), gradient, rule, Identity(), sigma, coupling)
 
 
 def test_a_learner_of_one_round_without_noise_never_replays():
     rng = np.random.default_rng(1)
     X = points(rng)
-    learner = Learner(Everyone(1), mean_of(), GradientDescent(np.zeros(2), 0.1), Identity(), 0.0)
+    learner = Learner(Everyone(1), mean_of(), GradientDescentRule(np.zeros(2), 0.1), Identity(), 0.0)
     records, transcript, rng = learned(learner, (X,))
     requests = [Delete([3]), Delete([5, 7, 11]), Insert((X[:2],)), Replace((X[8:9],), ids=[0])]
     for request, moved in zip(requests, (1, 3, 2, 2), strict=True):
@@ -91,7 +91,7 @@ def test_without_noise_a_record_that_joins_the_last_round_only_does_not_replay()
 
 @pytest.mark.parametrize("coupling", ["joint", "sequential", "adaptive"])
 def test_a_replay_does_not_pass_over_its_first_round_again(coupling):
-    learner = Learner(Everyone(5), mean_of(), GradientDescent(np.zeros(2), 0.01), Identity(), 0.5, coupling)
+    learner = Learner(Everyone(5), mean_of(), GradientDescentRule(np.zeros(2), 0.01), Identity(), 0.5, coupling)
     seen = 0
     for seed in range(40):
         records, transcript, rng = learned(learner, (points(np.random.default_rng(seed)),), seed)
@@ -207,14 +207,14 @@ class Loose:
 
 
 def test_only_exact_queries_are_looked_at_in_all_rounds_at_once():
-    learner = Learner(Everyone(3), Loose(), GradientDescent(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
+    learner = Learner(Everyone(3), Loose(), GradientDescentRule(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
     records, transcript, coins = learned(learner, (points(np.random.default_rng(14)),))
     change(learner, records, transcript, Delete([3]), coins).commit()
     assert verify(learner, records, transcript).ok
 
 
 def test_contributions_longer_than_their_norms_count_with_these():
-    learner = Learner(Everyone(3), Loose(0.1), GradientDescent(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
+    learner = Learner(Everyone(3), Loose(0.1), GradientDescentRule(np.zeros(2), 0.01), Identity(), 5.0, "adaptive")
     columns = (points(np.random.default_rng(14)),)
     with pytest.warns(ClippedWarning):
         records, transcript, coins = learned(learner, columns)
@@ -234,7 +234,9 @@ class LoudTotal(PerRecord):
 
 def test_a_total_of_ones_own_is_not_taken_where_contributions_must_be_shortened():
     query = LoudTotal(lambda step, path, x: 5.0 * x / np.linalg.norm(x), size=2, bound=1.0)
-    learner = Learner(Scattered(1, epochs=3), query, GradientDescent(np.zeros(2), 0.01), Identity(), 1.0, "adaptive")
+    learner = Learner(
+        Scattered(1, epochs=3), query, GradientDescentRule(np.zeros(2), 0.01), Identity(), 1.0, "adaptive"
+    )
     with pytest.warns(ClippedWarning):
         records, transcript, coins = learned(learner, (points(np.random.default_rng(15), 3),))
     assert np.linalg.norm(transcript.sums[:], axis=1).max() <= 3.0 + 1e-6
@@ -246,7 +248,7 @@ def test_what_is_shortened_does_not_depend_on_the_others_in_the_batch():
     """One that is longer than the bound by less than the tolerance stays as it is, whoever else is there."""
     lengths = np.array([[1.0 + 3 * 2.0**-44], [5.0], [0.1]])
     query = PerRecord(lambda step, path, x: x, size=1, bound=1.0)
-    learner = Learner(Everyone(1, bits=45), query, GradientDescent(np.zeros(1), 0.01), Identity(), 2.0, "adaptive")
+    learner = Learner(Everyone(1, bits=45), query, GradientDescentRule(np.zeros(1), 0.01), Identity(), 2.0, "adaptive")
     with pytest.warns(ClippedWarning):
         records, transcript, coins = learned(learner, (lengths,))
     change(learner, records, transcript, Delete([1]), coins).commit()
@@ -261,7 +263,7 @@ def loud_elsewhere(step, path, x):
 def test_a_query_that_exceeds_its_bound_on_a_new_path_does_not_stop_requests():
     """It used to raise after the request was begun: then every later call raised as well."""
     query = PerRecord(loud_elsewhere, size=2, bound=1.5)
-    learner = Learner(Everyone(3), query, GradientDescent(np.zeros(2), 0.01), Identity(), 2.0, "adaptive")
+    learner = Learner(Everyone(3), query, GradientDescentRule(np.zeros(2), 0.01), Identity(), 2.0, "adaptive")
     with pytest.warns(ClippedWarning):
         records, transcript, coins = learned(learner, (points(np.random.default_rng(15)),))
     owner = Owner(learner, records, transcript, counts=False)

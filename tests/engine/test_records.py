@@ -14,7 +14,7 @@ from expunge import (
     Arrival,
     BinaryTree,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
     Identity,
     Insert,
@@ -213,7 +213,7 @@ def test_no_byte_of_a_deleted_record_stays_in_memory(schedule):
 
 def test_state_beyond_the_records_is_three_rows_a_step_and_an_index_of_arrays():
     records = MemoryRecords((np.random.default_rng(17).normal(size=(20_000, 8)),))
-    learner = toy(Scattered(64), query=_Eight(), rule=DualAveraging(np.zeros(8), 0.1))
+    learner = toy(Scattered(64), query=_Eight(), rule=DualAveragingRule(np.zeros(8), 0.1))
     transcript = learn(learner, records, np.random.default_rng(18))
     records.locate([5])
     tables = sum(table.nbytes for table in (transcript.sums, transcript.answers, transcript.iterates))

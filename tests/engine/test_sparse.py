@@ -14,7 +14,7 @@ from cases.toys import check_buffers, interrupted, toy
 from expunge import (
     Arrival,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
     Gradient,
     Identity,
@@ -535,7 +535,7 @@ def test_dual_averaging_learns_from_sparse_rows_what_it_learns_from_dense():
     rng = np.random.default_rng(18)
     x = sparse.random_array((400, 20), density=0.2, format="csc", rng=rng)
     y = np.sign(x @ rng.normal(size=20) + 1e-9)
-    rule = DualAveraging(np.zeros(20), 0.1)
+    rule = DualAveragingRule(np.zeros(20), 0.1)
     learner = Learner(Scattered(20), Gradient(Logistic(), 20, feature_norm=5.0), rule, SquareRoot(), 0.5)
     models = []
     for column in (x, x.toarray()):

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from cases.toys import people, toy
-from expunge import Arrival, BinaryTree, DualAveraging, Identity, Shuffled, SquareRoot, insert, learn, unlearn, verify
+from expunge import (
+    Arrival,
+    BinaryTree,
+    DualAveragingRule,
+    Identity,
+    Shuffled,
+    SquareRoot,
+    insert,
+    learn,
+    unlearn,
+    verify,
+)
 from expunge.engine.accounting import FOREVER, noise_for, worst_case_rho
 from expunge.engine.mechanisms.protocol import matrices
 from expunge.engine.selectors import SELECTORS, Running
@@ -251,12 +262,12 @@ def test_the_expansion_of_the_square_roots_norm_is_exact():
 
 
 def test_anytime_steps_do_not_depend_on_how_many_there_will_be():
-    rule = DualAveraging(np.zeros(1), 0.5, anytime=4)
-    fixed = DualAveraging(np.zeros(1), 0.25)
+    rule = DualAveragingRule(np.zeros(1), 0.5, anytime=4)
+    fixed = DualAveragingRule(np.zeros(1), 0.25)
     answer = np.array([2.0])
     assert rule.step(11, None, answer) == fixed.step(11, None, answer)  # after 3 × 4 steps more than 1, half of it
     assert rule.step(0, None, answer) == pytest.approx(-1.0 / 1.25**0.5)
-    penalized = DualAveraging(np.zeros(1), 0.5, penalty=0.5, anytime=4)
+    penalized = DualAveragingRule(np.zeros(1), 0.5, penalty=0.5, anytime=4)
     assert penalized.step(11, None, answer) == pytest.approx(-0.5 / (1 + 0.25 * 12 * 0.5))
 
 

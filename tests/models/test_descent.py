@@ -25,7 +25,7 @@ from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.schedules import Everyone
 from expunge.engine.streams import apply
 from expunge.models import HuberRegressor, LinearRegression, LinearRegressor, LinearSVC, LogisticRegression
-from expunge.solvers.gradient_descent import GradientDescent, GridGradient
+from expunge.solvers.gradient_descent import GradientDescentRule, GridGradient
 from expunge.solvers.losses import Hinge, Huber, Logistic, Squared
 from expunge.solvers.plans.defaults import ROUNDS, grid_bits
 from expunge.solvers.plans.linear import make_plan
@@ -173,7 +173,7 @@ def test_the_first_replayed_sum_is_known_and_is_what_a_fresh_pass_gives(monkeypa
     queries = GridGradient(Logistic(), size=2), GridGradient(Huber(0.3), size=2, intercept=0.2, bits=20)
     for query, coupling in itertools.product(queries, ("adaptive", "sequential")):
         start = np.zeros(2)
-        learner = Learner(Everyone(4, 0.7), query, GradientDescent(start, 0.5), Identity(), 0.3, coupling)
+        learner = Learner(Everyone(4, 0.7), query, GradientDescentRule(start, 0.5), Identity(), 0.3, coupling)
         columns = np.random.default_rng(0).normal(size=(9, query.columns)), np.tile([1.0, -1.0, 1.0], 3)
         states, evaluations = [], []
         for known in (True, False):
@@ -307,7 +307,7 @@ def test_to_replace_more_records_than_can_be_summed_at_once_is_refused():
     query = GridGradient(Squared(1.0), size=2, bits=20)
     count = query.exact_to // 2 + 1
     X = np.full((count, 2), 0.5)
-    learner = Learner(Everyone(1), query, GradientDescent(np.zeros(2), 0.1), Identity(), 1.0, "sequential")
+    learner = Learner(Everyone(1), query, GradientDescentRule(np.zeros(2), 0.1), Identity(), 1.0, "sequential")
     records = MemoryRecords((X, np.ones(count)))
     rng = np.random.default_rng(0)
     transcript = learn(learner, records, rng)
@@ -420,7 +420,7 @@ def test_the_plan_says_everything_about_the_rounds():
     assert isinstance(learner.query, GridGradient)
     assert learner.query.bound == plan.bound
     assert learner.query.intercept == plan.intercept
-    assert isinstance(learner.rule, GradientDescent)
+    assert isinstance(learner.rule, GradientDescentRule)
     assert learner.rule.momentum == 0.9
     assert planned(schedule="everyone", mechanism="identity", epochs=1) == planned()
     assert planned(steps=7).steps == 7

@@ -10,7 +10,7 @@ from scipy import stats
 from cases.learners import EACH, ONE, PEOPLE, Swirl, learner
 from cases.patching import patched_everywhere
 from cases.printed import FAILS, PASSES, of_the_paper, printed_ratio, printed_reflect, start
-from expunge import DualAveraging, Everyone
+from expunge import DualAveragingRule, Everyone
 from expunge.engine.checks import check_exact
 from expunge.engine.couplings.common import keep_or_jump
 
@@ -42,7 +42,7 @@ def p_value_in_the_engine(plan, decide):
         return check_exact(plan, (PEOPLE,), ONE, runs=1500, seed=3).p_value
 
 
-TREE_UNLEARN = of_the_paper(1.2, Swirl(), DualAveraging(start(2), 0.6))
+TREE_UNLEARN = of_the_paper(1.2, Swirl(), DualAveragingRule(start(2), 0.6))
 LINEAR_UNLEARN = learner(Everyone(3), EACH, "sequential", sigma=1.2)
 BOTH = pytest.mark.parametrize(
     "plan",

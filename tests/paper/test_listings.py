@@ -28,9 +28,9 @@ from expunge import (
     Arrival,
     BinaryTree,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
-    GradientDescent,
+    GradientDescentRule,
     Identity,
     Learner,
     MemoryRecords,
@@ -177,7 +177,7 @@ def test_the_federated_listing_reads_an_iterate_that_does_not_exist():
         iterates[1 - 1]  # "ClientUpdate(c, w_{t-1}, P)" for t = 1
     seen = []
     query = PerRecord(lambda step, path, x: seen.append((step, len(path))) or x, size=1, bound=3.0)
-    trained(Learner(Everyone(3), query, GradientDescent(start(), 0.1), Identity()), NINE[:1])
+    trained(Learner(Everyone(3), query, GradientDescentRule(start(), 0.1), Identity()), NINE[:1])
     assert seen == [(0, 1), (1, 2), (2, 3)]  # round t reads w_t
 
 
@@ -249,7 +249,7 @@ def printed_linear():
 
 def linear_unlearned():
     """The engine's deletion of a record from four rounds over everyone, where the second coin says no."""
-    plan = Learner(Everyone(4), PULL, DualAveraging(np.array([0.7]), 0.6), Identity(), 1.0, "sequential")
+    plan = Learner(Everyone(4), PULL, DualAveragingRule(np.array([0.7]), 0.6), Identity(), 1.0, "sequential")
     records, transcript, rng = trained(plan, NINE[:5])
     coins = mock.Mock(side_effect=[KEPT, Toss(False, 2.0)])
     with patched_everywhere("keep_or_jump", coins):

@@ -13,9 +13,9 @@ from expunge import (
     Arrival,
     BinaryTree,
     Delete,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
-    GradientDescent,
+    GradientDescentRule,
     Learner,
     PerRecord,
     Scattered,
@@ -58,7 +58,7 @@ def test_averages_over_n_change_in_every_round_when_a_record_leaves():
 
     def plan(divisor):
         query = PerRecord(lambda step, path, x: np.tanh(x - path[-1]) / divisor, size=1, bound=1.0)
-        return Learner(Everyone(4), query, GradientDescent(start(), 0.4), EACH, sigma=1e3)
+        return Learner(Everyone(4), query, GradientDescentRule(start(), 0.4), EACH, sigma=1e3)
 
     def wrong_sums(before, after):
         records, transcript, rng = trained(before, NINE[:6])
@@ -79,7 +79,7 @@ def test_the_sensitivities_of_the_theorems_are_of_removal_but_the_last_record_ta
     assert ours == pytest.approx(2.0 * printed)
 
     def replay_probability_of_the_worst(sigma):
-        plan = Learner(Arrival(1), query, DualAveraging(start(), 0.1), TREE, sigma)
+        plan = Learner(Arrival(1), query, DualAveragingRule(start(), 0.1), TREE, sigma)
         records, transcript, rng = trained(plan, np.array([[1.0]] * 8 + [[-1.0]]))
         return change(plan, records, transcript, Delete([0]), rng).outcome.replay_probability
 
@@ -121,7 +121,7 @@ def test_the_gradient_error_lemma_divides_by_rho_squared_once_too_often():
 
     def errors(rho):
         sigma = paper_sigma(rho, n, 1.0)
-        plan = Learner(Shuffled(1), silent, DualAveraging(start(size), 0.1), TREE, sigma)
+        plan = Learner(Shuffled(1), silent, DualAveragingRule(start(size), 0.1), TREE, sigma)
         answers = trained(plan, np.zeros((n, 1)))[1].answers[:]
         over = np.arange(2, n + 2) ** 2.0
         measured = np.square(answers).sum(axis=1) / over

@@ -9,7 +9,7 @@ from scipy import stats
 
 from cases.learners import TREE
 from cases.printed import trained
-from expunge import Ball, DualAveraging, Learner, PerRecord, Shuffled
+from expunge import Ball, DualAveragingRule, Learner, PerRecord, Shuffled
 from expunge.engine.accounting import paper_sigma
 from expunge.models import LogisticRegression
 from expunge.solvers.frank_wolfe import HybridGradient
@@ -29,7 +29,7 @@ def sarah(first):
 
 def test_the_printed_sarah_estimate_is_biased_by_the_first_gradient():
     def errors(query):
-        rule = DualAveraging(np.array([3.0]), 0.05)
+        rule = DualAveragingRule(np.array([3.0]), 0.05)
         _, transcript, _ = trained(Learner(Shuffled(1), query, rule, TREE), np.full((20, 1), 0.5))
         estimates = transcript.answers[:, 0] / np.arange(2, 22)
         return estimates - [transcript.path[t].item() - 0.5 for t in range(20)]
@@ -94,7 +94,7 @@ def test_the_last_iterate_of_dual_averaging_breaks_the_bound_of_the_average():
     """ℓ(w) = |w| for every record: regret gives 1/(2ηn)·|w₁|² + η/2, for the average of w₁ … w_n."""
     eta, n = 0.1, 1000
     query = PerRecord(lambda step, path, x: np.where(path[-1] >= 0.0, 1.0, -1.0), size=1, bound=1.0)
-    rule = DualAveraging(np.array([0.999]), eta)
+    rule = DualAveragingRule(np.array([0.999]), eta)
     bound = 0.999**2 / (2 * eta * n) + eta / 2
     for selector, meets in (("average", True), ("tail", True), ("last", False)):
         plan = Learner(Shuffled(1), query, rule, TREE, selector=selector)

@@ -12,7 +12,7 @@ from scipy import sparse
 from expunge import (
     Ball,
     BinaryTree,
-    DualAveraging,
+    DualAveragingRule,
     Everyone,
     Everywhere,
     Gradient,
@@ -25,7 +25,7 @@ from expunge import (
 from expunge.base.errors import BadPlan
 from expunge.engine.transcript import Path
 from expunge.solvers.domains import L1Ball
-from expunge.solvers.frank_wolfe import FrankWolfe, HybridGradient
+from expunge.solvers.frank_wolfe import FrankWolfeRule, HybridGradient
 from expunge.solvers.losses import (
     Hinge,
     Huber,
@@ -73,7 +73,7 @@ def query_for(loss, domain, features=3, intercept=0.5, clip=None):
 
 def walk(query, domain, batch, rng, steps=12, sigma=1.0, schedule=None, mechanism=None):
     """Return the transcript of Frank-Wolfe."""
-    rule = FrankWolfe(np.zeros(query.size), domain)
+    rule = FrankWolfeRule(np.zeros(query.size), domain)
     learner = Learner(schedule or Scattered(steps), query, rule, mechanism or SquareRoot(), sigma)
     return learn(learner, MemoryRecords(batch), rng)
 
@@ -221,10 +221,10 @@ def test_on_the_l1_ball_every_step_touches_one_parameter():
 
 def test_the_penalty_pulls_towards_the_origin():
     answer, path = np.array([1.0, 0.0]), Path(np.array([2.0, 2.0]), None, 0)
-    assert FrankWolfe(np.zeros(2), Ball(1.0)).step(0, path, answer).tolist() == [0.5, 1.0]
-    pulled = FrankWolfe(np.zeros(2), Ball(1.0), np.array([0.0, 100.0])).step(0, path, answer)
+    assert FrankWolfeRule(np.zeros(2), Ball(1.0)).step(0, path, answer).tolist() == [0.5, 1.0]
+    pulled = FrankWolfeRule(np.zeros(2), Ball(1.0), np.array([0.0, 100.0])).step(0, path, answer)
     np.testing.assert_allclose(pulled, [1.0, 0.5], atol=0.01)
-    shrunk = DualAveraging(np.zeros(2), 1.0, penalty=3.0).step(0, path, answer)
+    shrunk = DualAveragingRule(np.zeros(2), 1.0, penalty=3.0).step(0, path, answer)
     assert shrunk.tolist() == [-0.25, 0.0]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from expunge import Ball, DualAveraging, Everywhere, Gradient, GradientDescent, PerRecord
+from expunge import Ball, DualAveragingRule, Everywhere, Gradient, GradientDescentRule, PerRecord
 from expunge.base.errors import BadRecords
 from expunge.engine.transcript import Path
 from expunge.solvers.losses import Logistic
@@ -48,9 +48,9 @@ def test_a_function_of_one_record_sees_its_fields():
 def test_dual_averaging_steps_from_the_start_and_descent_from_the_last_iterate():
     start, answer = np.array([1.0, 0.0]), np.array([2.0, -2.0])
     path = Path(np.array([5.0, 5.0]), None, 0)
-    assert DualAveraging(start, 0.5).step(3, path, answer).tolist() == [0.0, 1.0]
-    assert GradientDescent(start, 0.5).step(3, path, answer).tolist() == [4.0, 6.0]
-    assert np.linalg.norm(GradientDescent(start, 0.5, Ball(2.0)).step(3, path, answer)) == pytest.approx(2.0)
+    assert DualAveragingRule(start, 0.5).step(3, path, answer).tolist() == [0.0, 1.0]
+    assert GradientDescentRule(start, 0.5).step(3, path, answer).tolist() == [4.0, 6.0]
+    assert np.linalg.norm(GradientDescentRule(start, 0.5, Ball(2.0)).step(3, path, answer)) == pytest.approx(2.0)
 
 
 def test_a_projection_is_the_nearest_point_of_the_ball():

@@ -284,8 +284,8 @@ def stability(of: _Learner | _Plan, records: int | None = None) -> float:
     It is given the schedule, and of everything that is kept; that of the model alone is at most as large. ``records``
     is needed where the number of steps follows it; a plan knows up to how many it holds.
 
-    >>> from expunge import BinaryTree, DualAveraging, Gradient, Learner, Logistic, Shuffled
-    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveraging(np.zeros(2), 0.1), BinaryTree(), 25.0)
+    >>> from expunge import BinaryTree, DualAveragingRule, Gradient, Learner, Logistic, Shuffled
+    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveragingRule(np.zeros(2), 0.1), BinaryTree(), 25.0)
     >>> round(stability(learner, records=1024), 3)
     0.106
     """
@@ -326,8 +326,8 @@ def relative_complexity(learner: _Learner, records: int, *, norm: float | None =
     It is the mean over records deleted at random, in a learner of so many, whose contributions have length ``norm``:
     by default the bound, which gives an upper bound. (Ullah & Arora, 2023, "Relative Unlearning Complexity")
 
-    >>> from expunge import BinaryTree, DualAveraging, Gradient, Learner, Logistic, Shuffled
-    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveraging(np.zeros(2), 0.1), BinaryTree(), 25.0)
+    >>> from expunge import BinaryTree, DualAveragingRule, Gradient, Learner, Logistic, Shuffled
+    >>> learner = Learner(Shuffled(1), Gradient(Logistic(), 2), DualAveragingRule(np.zeros(2), 0.1), BinaryTree(), 25.0)
     >>> round(relative_complexity(learner, 1024), 3)
     0.042
     """

@@ -11,7 +11,7 @@ from expunge.solvers.domains import Domain, Everywhere
 
 
 @dataclass(frozen=True, eq=False)
-class DualAveraging:
+class DualAveragingRule:
     """w = Π(w₁ - η a): steps along the noisy sum of all gradients so far, from where it started.
 
     ``penalty`` is what a step adds to the weight of an L2 penalty |w|²/2, a number or one for each parameter: it

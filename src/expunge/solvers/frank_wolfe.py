@@ -20,12 +20,12 @@ from expunge.solvers.gradient import Gradient
 
 
 @dataclass(frozen=True, eq=False)
-class FrankWolfe:
+class FrankWolfeRule:
     """w ← w + (v - w)/(t+1), where v minimises ⟨a, v⟩ over the domain: mixes of corners, never a projection.
 
     Its steps do not depend on how many there will be.
 
-    ``penalty`` as in `DualAveraging`; its gradient is added to the answer.
+    ``penalty`` as in `DualAveragingRule`; its gradient is added to the answer.
     """
 
     start: Array

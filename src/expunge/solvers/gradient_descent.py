@@ -20,7 +20,7 @@ from expunge.solvers.gradient import Gradient, at_once
 
 
 @dataclass(frozen=True, eq=False)
-class GradientDescent:
+class GradientDescentRule:
     """w ← Π((w + μ(w - w₋) - η a)/(1 + ηλ)): steps along the noisy gradient of the round (for `Identity`).
 
     ``penalty`` is λ, the weight of an L2 penalty |w|²/2 in a round, a number or one for each parameter. ``momentum`` is

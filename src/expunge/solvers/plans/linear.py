@@ -16,9 +16,9 @@ import numpy as np
 from expunge.base.types import Array
 from expunge.engine.accounting import least_rho, noise_for, worst_case_rho
 from expunge.engine.learner import Learner
-from expunge.solvers.dual_averaging import DualAveraging
-from expunge.solvers.frank_wolfe import FrankWolfe
-from expunge.solvers.gradient_descent import GradientDescent
+from expunge.solvers.dual_averaging import DualAveragingRule
+from expunge.solvers.frank_wolfe import FrankWolfeRule
+from expunge.solvers.gradient_descent import GradientDescentRule
 from expunge.solvers.losses import Loss
 from expunge.solvers.plans.building import make_domain, make_grid_gradient, make_mechanism, make_query, make_schedule
 from expunge.solvers.plans.compatible import (
@@ -137,14 +137,14 @@ class Plan(Sized):
         if self.alpha:
             penalty = np.full(size, self.alpha * self.batch)
             penalty[self.features * self.loss.outputs :] = 0.0  # the intercept's
-        rule: FrankWolfe | DualAveraging | GradientDescent
+        rule: FrankWolfeRule | DualAveragingRule | GradientDescentRule
         if self.solver == "frank_wolfe":
-            rule = FrankWolfe(np.zeros(size), domain, penalty)
+            rule = FrankWolfeRule(np.zeros(size), domain, penalty)
         elif self.solver == "gradient_descent":
-            rule = GradientDescent(np.zeros(size), self.step_size, domain, penalty, MOMENTUM)
+            rule = GradientDescentRule(np.zeros(size), self.step_size, domain, penalty, MOMENTUM)
         else:
             anytime = self.steps * self.epochs if self.anytime else None
-            rule = DualAveraging(np.zeros(size), self.step_size, domain, penalty, anytime)
+            rule = DualAveragingRule(np.zeros(size), self.step_size, domain, penalty, anytime)
         return Learner(
             make_schedule(self.schedule, self.steps, self.batch, self.epochs, self.rate),
             make_query(
