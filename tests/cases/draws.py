@@ -75,6 +75,9 @@ def cases() -> list[Case]:
         _case("newton, insertion", newton(rate=0.8), (Insert(NEWCOMER, [99]),)),
         _case("newton, several at once", newton(), (Delete([1, 5, 13]),)),
         _case("newton, a stream", newton(rate=0.8), STREAM),
+        _case("newton, no finish, two rounds", newton(finish=False)),
+        _case("newton, no finish, counts of a part", newton(loss=Poisson(), rate=0.7, finish=False), targets=COUNTS),
+        _case("newton, no finish, a stream", newton(rate=0.8, finish=False), STREAM),
         _case("newton, all leave but two", newton(), (Delete(list(range(1, 13))),)),
     ]
 
@@ -99,6 +102,10 @@ class RoundedAtTheEnd(Gaussian):
 
 def _anew(one: Law, other: Law, randomness: Randomness) -> Array:
     return other.draw(randomness.noise)[0]
+
+
+def _always(chance: float, randomness: Randomness) -> bool:
+    return True
 
 
 def _finish_stays(
@@ -200,10 +207,15 @@ def _with_query(learner: Learner, kind: type[Expansion]) -> Learner:
 
 
 def controls() -> list[Control]:
-    usual, less = newton(rho=0.15), newton(rho=0.3)
+    usual, less, bare = newton(rho=0.15), newton(rho=0.3), newton(rho=0.5, finish=False)
     case = _case("newton", usual)
     return [
         Control("a fresh draw instead of what is due", _case("newton", newton(rho=0.6)), {"due": _anew}, runs=4_000),
+        Control("no finish, and draws that always stay", _case("newton, no finish", bare), {"keeps_draw": _always}),
+        Control(
+            "no finish, and a fresh draw instead of what is due", _case("newton, no finish", bare), {"due": _anew},
+            runs=4_000,
+        ),
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),

@@ -143,17 +143,16 @@ class RiverClassifier(_Adapter, base.Classifier):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        model = LogisticRegression(classes=[False, True], steps=4, expected_records=256, random_state=0)
+        model = LogisticRegression(classes=[False, True], expected_records=256, random_state=0)
         yield {"model": model, "features": ("https", "is_popular", "long_url", "popup_window")}
 
 
 class RiverRegressor(_Adapter, base.Regressor):
     """A River regressor around one of `expunge.models`; see `RiverClassifier` for the parameters.
 
-    >>> model = LinearRegression(target_range=(0, 10), expected_records=1000)
-    >>> river = RiverRegressor(model, ("height", "width"), id="name")
+    >>> river = RiverRegressor(LinearRegression(expected_records=1000), ("height", "width"), id="name")
     >>> river.predict_one({"height": 0.3})
-    5.0
+    0.0
     >>> river.learn_one({"name": "ann", "height": 0.3, "width": 0.5}, 4.0)
     >>> river.learn_one({"name": "bob", "height": 0.1}, 3.0)
     >>> river.unlearn_one({"name": "ann"})
@@ -171,15 +170,15 @@ class RiverRegressor(_Adapter, base.Regressor):
         self._learn(x, y)
 
     def predict_one(self, x: Record, **kwargs: Any) -> float:
-        """Return the prediction: before the first record, the middle of the declared range."""
+        """Return the prediction: before the first record, the middle of the range that the solver declares, or 0."""
         if self._fitted:
             return float(self.model.predict(self._row(x))[0])
-        low, high = self.model.target_range or (0.0, 0.0)
+        low, high = getattr(self.model.solver, "target_range", None) or (0.0, 0.0)
         return (low + high) / 2.0
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        model = LinearRegression(target_range=(30, 60), feature_norm=100, steps=4, expected_records=256, random_state=0)
+        model = LinearRegression(expected_records=256)
         yield {"model": model, "features": ("gallup", "ipsos", "rasmussen")}
 
 

@@ -30,12 +30,17 @@ class Kind(StrEnum):
 class Solver(StrEnum):
     """How a linear model is fitted."""
 
+    auto = "auto"
     newton = "newton"
     dual_averaging = "dual_averaging"
 
 
 KINDS = "|".join(Kind)
 SOLVERS = "|".join(Solver)
+_LINEAR = {
+    Kind.logistic: "LogisticRegression", Kind.svm: "LinearSVC", Kind.huber: "HuberRegressor",
+    Kind.poisson: "PoissonRegressor", Kind.linear: "LinearRegression",
+}  # fmt: skip
 CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.poisson, Kind.linear, Kind.ridge)
 
 
@@ -46,25 +51,26 @@ def new_model(
     rho: Any = "auto",
     clusters: int | None = None,
     alpha: float | None = None,
-    solver: Solver | None = None,
+    solver: Solver = Solver.auto,
     C: float | None = None,
     records_per_subject: int = 1,
     expected_records: int | None = None,
+    features: int = 1,
+    classes: int = 2,
 ) -> Any:
-    """Return an unfitted model of a kind, with what the schema declares."""
+    """Return an unfitted model of a kind, with what the schema declares; without one for ``features`` and ``classes``.
+
+    Parameters of solvers go into an object: ``alpha`` is dual averaging's.
+    """
     import expunge
 
     target: Any = None if schema is None else schema.target
     if schema is not None:
         _check_target(kind, target)
-    common: dict[str, Any] = {"records_per_subject": records_per_subject, "expected_records": expected_records}
-    newton = solver is Solver.newton or kind is Kind.poisson
-    if newton and kind in (Kind.ridge, Kind.kmeans):
-        raise BadPlan(f"--solver newton: {kind} has a solver of its own; leave it out.")
-    if C is not None and not newton:
-        raise BadPlan("--C: it goes with --solver newton; else use --alpha, which is 1/(n·C) for n records.")
-    if alpha is not None and newton:
-        raise BadPlan("--alpha: Newton's method has --C instead, which is 1/(n·alpha) for n records.")
+    if solver is not Solver.auto and kind in (Kind.ridge, Kind.kmeans):
+        raise BadPlan(f"--solver {solver}: {kind} has a solver of its own; leave it out.")
+    if C is not None and kind in (Kind.ridge, Kind.kmeans):
+        raise BadPlan(f"--C: it goes with --solver newton, and {kind} has a solver of its own; leave it out.")
     if clusters is not None and kind is not Kind.kmeans:
         raise BadPlan(f"--clusters: {kind} has no clusters; leave it out, or give --model kmeans.")
     if kind is Kind.ridge:
@@ -72,21 +78,41 @@ def new_model(
             raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
         bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
         return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
+    common: dict[str, Any] = {"rho": rho, "expected_records": expected_records}
     if kind is Kind.kmeans:
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
-        return expunge.KMeans(8 if clusters is None else clusters, rho=rho, radius=1.0, **common)
-    common |= {"rho": rho, **_given(alpha=alpha, C=C)}
-    if newton:
-        del common["records_per_subject"]  # nothing depends on it: a subject may have any number
-    if kind is Kind.poisson:
-        return expunge.PoissonRegressor(**common)
-    common |= {"solver": "newton"} if newton else {}
-    if kind in CLASSIFIERS:
-        made = expunge.LogisticRegression if kind is Kind.logistic else expunge.LinearSVC
-        return made(classes=None if target is None else list(target.values), **common)
-    regressor = expunge.HuberRegressor if kind is Kind.huber else expunge.LinearRegression
-    return regressor(target_range=None if target is None or newton else (target.low, target.high), **common)
+        common["records_per_subject"] = records_per_subject
+        return expunge.KMeans(8 if clusters is None else clusters, radius=1.0, **common)
+    model = getattr(expunge, _LINEAR[kind])(**common, **_given(C=C))
+    inner = {**_given(alpha=alpha), "records_per_subject": records_per_subject}
+    if kind in CLASSIFIERS and target is not None:
+        model.classes = list(target.values)
+    elif target is not None:
+        inner["target_range"] = (target.low, target.high)
+    width, sparse = (features, False) if schema is None else (schema.width, schema.sparse)
+    return _with_solver(model, kind, solver, C, inner, width, sparse, range(classes))
+
+
+def _with_solver(
+    model: Any, kind: Kind, solver: Solver, C: float | None, inner: dict[str, Any], features: int, sparse: bool,
+    classes: range,
+) -> Any:  # fmt: skip
+    """Give a linear model its solver: the one that was asked for, or that suits its shape."""
+    from expunge.solvers import DualAveraging, Newton
+
+    if "alpha" in inner and (solver is Solver.newton or kind is Kind.poisson):
+        raise BadPlan("--alpha: Newton's method has --C instead, which is 1/(n·alpha) for n records.")
+    model.solver = str(Solver.dual_averaging if "alpha" in inner else solver)
+    known = getattr(model, "classes", None)
+    if not isinstance(model.solver_for(features, sparse=sparse, classes=classes if known is None else None), Newton):
+        if C is not None:
+            raise BadPlan(
+                "--C: it goes with --solver newton, and this is dual averaging; use --alpha, which is 1/(n·C) for n "
+                "records."
+            )
+        model.solver = DualAveraging(**inner)
+    return model
 
 
 def _given(**values: Any) -> dict[str, Any]:

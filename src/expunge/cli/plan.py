@@ -21,7 +21,7 @@ def plan(
         typer.Option(parser=rho_or_auto, metavar="P|auto", help="The largest probability that a deletion replays."),
     ] = "auto",
     model: Annotated[Kind, typer.Option(metavar=KINDS, help="What to fit.")] = Kind.logistic,
-    solver: Annotated[Solver | None, typer.Option(metavar=SOLVERS, help="How to fit a linear model.")] = None,
+    solver: Annotated[Solver, typer.Option(metavar=SOLVERS, help="How to fit a linear model.")] = Solver.auto,
     classes: Annotated[int, typer.Option(metavar="K", help="How many classes a classifier has.")] = 2,
     clusters: Clusters = None,
     records_per_subject: RecordsPerSubject = 1,
@@ -37,7 +37,10 @@ def plan(
     with reporting(json) as report:
         from expunge.audit.forecast import forecast
 
-        wanted = new_model(model, rho=rho, clusters=clusters, solver=solver, records_per_subject=records_per_subject)
+        wanted = new_model(
+            model, rho=rho, clusters=clusters, solver=solver, records_per_subject=records_per_subject,
+            features=features, classes=classes,
+        )  # fmt: skip
         found = forecast(wanted, records, features, classes=classes, seconds=seconds, bits=32, folder=Path())
         report.data = found.to_dict()
         _show(report, found)

@@ -70,17 +70,21 @@ Rho = Annotated[
 ]
 HeldOut = Annotated[list[Path] | None, typer.Option(metavar="DATA", help="Held-out records to score it on.")]
 HowToFit = Annotated[
-    Solver | None,
+    Solver,
     typer.Option(
         metavar=SOLVERS,
-        help="How to fit a linear model; newton needs no scaling and is as accurate as scikit-learn (two classes).",
+        help="How to fit a linear model; newton needs no scaling and is as accurate as scikit-learn. Auto chooses by "
+        "the loss, the number of columns, and whether they are sparse.",
     ),
 ]
 LossWeight = Annotated[
     float | None,
     typer.Option("--C", metavar="C", help="For newton: the weight of the loss beside the penalty, as in scikit-learn."),
 ]
-Alpha = Annotated[float | None, typer.Option(metavar="A", help="The weight of the penalty on large coefficients.")]
+Alpha = Annotated[
+    float | None,
+    typer.Option(metavar="A", help="For dual_averaging and ridge: the weight of the penalty on large coefficients."),
+]
 ExpectedRecords = Annotated[
     Any, typer.Option(parser=whole, metavar="N", help="How many records there will be later; 2e6 is fine.")
 ]
@@ -173,7 +177,7 @@ def fit(
     test: HeldOut = None,
     clusters: Clusters = None,
     alpha: Alpha = None,
-    solver: HowToFit = None,
+    solver: HowToFit = Solver.auto,
     C: LossWeight = None,
     records_per_subject: RecordsPerSubject = 1,
     expected_records: ExpectedRecords = None,

@@ -226,6 +226,7 @@ def _old_pass(
         learner.mechanism, learner.sigma, learner.query.bound, transcript.start,
         transcript.sums, transcript.answers, transcript.iterates, steps, schedule.visits(places, horizon).tolist(),
         horizon, learner.grid, records.count * learner.largest_share, randomness, Sums(records, learner),
+        schedule.finish,
     )  # fmt: skip
     return old, after
 
@@ -287,7 +288,7 @@ def _decide(
         edit.removed, edit.added, replayed_from, old.edited.evaluations, old.edited.above,
         time.perf_counter() - began, chance,
     )  # fmt: skip
-    moved = staged is not None or after != old.steps or (learner.laws is not None and bool(verdict.sums))
+    moved = staged is not None or after != old.steps or old.finish in verdict.sums
     return Change(records, transcript, edit, after, verdict.sums, staged, moved, outcome)
 
 

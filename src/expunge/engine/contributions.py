@@ -189,8 +189,8 @@ class Records(Contributors, Protocol):
 class Participation(NamedTuple):
     """How a step takes its records: the probability that each joins, the grid that sums are exact on, by what means.
 
-    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that. With
-    ``finish``, everyone joins that step, and the same part of the records all others.
+    With ``clip``, contributions above their bound are shortened to it: the adaptive coupling relies on that. Everyone
+    joins the ``finish``, if there is one. With ``same_part``, it is the same part of the records in all other steps.
     """
 
     rate: float
@@ -198,12 +198,13 @@ class Participation(NamedTuple):
     abilities: Abilities
     clip: bool = False
     finish: int | None = None
+    same_part: bool = False
 
     def joined(self, keys: Keys, step: int) -> Mask | None:
         """Say which records join a step, by their keys; None means all of them."""
         if self.rate == 1.0 or step == self.finish:
             return None
-        return joins(keys, step, self.rate) if self.finish is None else keys < np.uint64(self.rate * 2.0**64)
+        return keys < np.uint64(self.rate * 2.0**64) if self.same_part else joins(keys, step, self.rate)
 
 
 class Rule(Protocol):

@@ -78,7 +78,7 @@ class Learner:
         bits = self.schedule.bits
         unit = None if bits is None else grid_unit(self.query.bound, bits)
         clip, schedule = self.sigma > 0.0 and self.coupling == "adaptive", self.schedule
-        return Participation(schedule.rate, unit, self.abilities, clip, schedule.finish)
+        return Participation(schedule.rate, unit, self.abilities, clip, schedule.finish, schedule.same_part)
 
     @cached_property
     def abilities(self) -> Abilities:
@@ -183,7 +183,7 @@ class Transcript:
         return not np.fmod(self.answers[self.steps - 1], learner.grid.unit).any()
 
     def model(self, learner: Learner) -> Array:
-        """Return the model that the learner's selector makes of the iterates, or that is solved from the finish."""
+        """Return the model that the selector makes of the iterates, or that the laws solve from draws and finish."""
         if learner.laws is not None:
             return learner.laws.model(self.path, self.sums[:])
         return select(learner.selector, self.path)

@@ -180,7 +180,11 @@ class Schedule(Protocol):
 
     @property
     def finish(self) -> int | None:
-        """The step that everyone joins, where the same part of the records joins all others; None if there is none."""
+        """The last step, where everyone joins it and only then; None if there is none."""
+
+    @property
+    def same_part(self) -> bool:
+        """Whether the same part of the records joins all steps but the finish, where not everyone does."""
 
     def steps(self, count: int) -> int:
         """Return the number of steps for ``count`` records."""
@@ -246,6 +250,7 @@ class Scattered:
     places: int
     epochs: int = 1
     finish = None
+    same_part = False
     ordered = False
     rate = 1.0
     touches_everyone = False
@@ -309,6 +314,7 @@ class Everyone:
     ordered = False
     touches_everyone = True
     full_step = 0
+    same_part = False
 
     def __post_init__(self) -> None:
         _whole("rounds", self.rounds)
@@ -362,7 +368,14 @@ class Everyone:
 
 
 @dataclass(frozen=True)
-class PartThenEveryone(Everyone):
+class Part(Everyone):
+    """The same part of the records meets every step, by their keys."""
+
+    same_part = True
+
+
+@dataclass(frozen=True)
+class PartThenEveryone(Part):
     """The same part of the records meets every step, by their keys; everyone meets the last one, the finish."""
 
     @property
@@ -377,6 +390,7 @@ class _Ordered:
 
     batch: int = 1
     finish = None
+    same_part = False
     ordered = True
     rate = 1.0
     touches_everyone = False

@@ -13,9 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords
+from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
-from expunge.models.habits import CLASSIFIER, guided
-from expunge.models.linear import LinearModel
+from expunge.models.habits import CLASSIFIER
+from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.solvers.losses import (
     ClassLoss,
     Hinge,
@@ -27,8 +28,7 @@ from expunge.solvers.losses import (
     SquaredHinge,
     Weighted,
 )
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
-from expunge.solvers.plans.newton import AnySolver
+from expunge.solvers.objects import DualAveraging, FrankWolfe, Newton, Said
 
 _NUMBERS = "biuf"
 CLIP_OF_SEVERAL_CLASSES = 0.5
@@ -42,61 +42,23 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     def __init__(
         self,
         *,
-        classes: Any = None,
-        class_weight: dict[Any, float] | None = None,
         rho: float | Literal["auto"] = "auto",
-        solver: AnySolver = "dual_averaging",
         C: float = 1.0,
         standardize: bool = True,
-        n_components: int | Literal["auto"] | None = None,
-        schedule: When = "scattered",
-        mechanism: Noise = "sqrt",
-        coupling: Coupling | None = None,
-        steps: int | None = None,
-        batch: int | None = None,
-        epochs: int | None = None,
-        rate: float = 1.0,
-        clip: float | Literal["auto"] | None = "auto",
-        alpha: float = 0.0,
-        radius: float | None = None,
-        domain: Region | None = None,
-        feature_norm: float = 1.0,
+        class_weight: dict[Any, float] | None = None,
         fit_intercept: bool = True,
-        step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected | Literal["auto"] = "auto",
-        records_per_subject: int = 1,
+        classes: Any = None,
         expected_records: int | None = None,
-        horizon: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+        solver: Said = "auto",
+        finish: Finish = "auto",
+        random_state: RandomState = None,
     ) -> None:
         super().__init__(
-            rho=rho,
-            solver=solver,
-            C=C,
-            standardize=standardize,
-            n_components=n_components,
-            schedule=schedule,
-            mechanism=mechanism,
-            coupling=coupling,
-            steps=steps,
-            batch=batch,
-            epochs=epochs,
-            rate=rate,
-            clip=clip,
-            alpha=alpha,
-            radius=radius,
-            domain=domain,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            step_size=step_size,
-            selector=selector,
-            records_per_subject=records_per_subject,
-            expected_records=expected_records,
-            horizon=horizon,
-            random_state=random_state,
-        )
-        self.classes = classes
+            rho=rho, C=C, standardize=standardize, fit_intercept=fit_intercept, expected_records=expected_records,
+            solver=solver, finish=finish, random_state=random_state,
+        )  # fmt: skip
         self.class_weight = class_weight
+        self.classes = classes
 
     INSTEAD = CLASSIFIER
     SCORES: ClassVar = {"dual_averaging": 40.0, "frank_wolfe": 20.0, "gradient_descent": 20.0}
@@ -142,7 +104,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             raise BadPlan(f"classes={classes!r}: the model's are {own}. Leave them out, or refit with all.")
         return self._partial_fit(X, y, ids, subjects, classes)
 
-    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
+    def _meet_classes(self, y: AnyArray, classes: Any) -> None:
         check_classification_targets(y)
         declared = self.classes if classes is None else classes
         if declared is None:
@@ -214,7 +176,7 @@ class LogisticRegression(LinearClassifier):
 
     def _largest_scores(self, features: int) -> float:
         """Return more for many features: they distinguish more records, and the loss rewards it."""
-        grown = max(1.0, (features / 64) ** 0.25) if self.solver == "dual_averaging" else 1.0
+        grown = max(1.0, (features / 64) ** 0.25) if isinstance(self._chosen, DualAveraging) else 1.0
         return super()._largest_scores(features) * grown
 
     def predict_proba(self, X: Any) -> Array:
@@ -247,8 +209,8 @@ class LinearSVC(LinearClassifier):
 
     def class_loss(self, classes: int) -> ClassLoss:
         """Return the hinge loss, smoothed if the solver needs it."""
-        smooth = self.solver == "frank_wolfe"
-        if self.solver == "newton" and classes == 2:
+        smooth = isinstance(self._chosen, FrankWolfe)
+        if isinstance(self._chosen, Newton) and classes == 2:
             return SquaredHinge()
         if classes == 2:
             return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()

@@ -13,12 +13,13 @@ from sklearn.base import BaseEstimator
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, warn_caller
+from expunge.base.guiding import unknown
 from expunge.engine.learning import learn, learn_with_outcome
 from expunge.engine.outcome import Outcome
 from expunge.engine.owner import Owner
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.models.habits import ANYWHERE, unknown
+from expunge.models.habits import ANYWHERE
 from expunge.models.saving import Storable
 from expunge.models.showing import Shown
 from expunge.solvers.plans.protocol import ModelPlan
@@ -27,7 +28,7 @@ from expunge.solvers.plans.protocol import ModelPlan
 class ForgettingModel(Shown, Storable, BaseEstimator):
     """A fitted model, its records and its transcript. Subclasses say what records are and what is made of the path."""
 
-    INSTEAD: ClassVar[dict[str, str]] = ANYWHERE
+    INSTEAD: ClassVar[dict[str, Any]] = ANYWHERE
     """What to use instead of parameters that it does not have, by their names."""
     expected_records: int | None = None
 
@@ -37,9 +38,15 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         """Return the plan for a table, or for the number of records that is expected."""
         raise NotImplementedError
 
-    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         """Fix, before the first fit, what does not depend on the contents of records; ``y`` gives the classes."""
         self.plan_ = self._make_plan(records, features, self.expected_records)
+
+    def _choose_again(self) -> None:
+        """Choose the solver again, before a new plan for the records that there are."""
+
+    def _recall(self) -> None:
+        """Find out which solver was chosen, from the plan, when a file is opened."""
 
     def _draw(self, rng: np.random.Generator) -> None:
         """Draw what else is fixed before a fit, from a stream that gives nothing else: all can see it."""
@@ -58,7 +65,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
         known = self._get_param_names()
         for name in params:
             if name not in known and "__" not in name:
-                raise unknown(self, type(self).__name__, name, known)
+                raise unknown(self, type(self).__name__, name, known, params)
         return super().set_params(**params)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -114,6 +121,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
             randomness = self._randomness()
             records = self._records.copy()
             before = self.plan_
+            self._choose_again()
             self.plan_ = self._make_plan(records.count, self.n_features_in_, expected_records)
             self._check_replan(before, records)
             with randomness:

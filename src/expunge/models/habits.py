@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from difflib import get_close_matches
-from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from expunge.base.errors import UnknownParameter
-
-Method = TypeVar("Method", bound=Callable[..., Any])
+from expunge.solvers.objects import SOLVERS, flat_instead
 
 SCALING = "Scale columns first, by public ranges: expunge.models.preprocessing.BoundedScaler"
-PENALTY = "Use alpha, the weight of an L2 penalty (0: none); solver='frank_wolfe' with domain='l1' gives sparse models"
+PENALTY = (
+    "Use C, the weight of the loss beside an L2 penalty, or alpha of other solvers than Newton; "
+    "solver=expunge.solvers.FrankWolfe(domain='l1') gives sparse models"
+)
+OF_SOLVERS = {name: flat_instead for kind in SOLVERS for name in kind.parameters()}
+"""What is a parameter of a solver, and was one of the estimator once."""
+STEPS = (
+    "Use steps (of one epoch, or rounds of gradient descent) and epochs, parameters of the solver: DualAveraging(...)"
+)
 FIXED = "Leave it out: the length of training is fixed before the records are read"
 
-ANYWHERE = {
+ANYWHERE: dict[str, Any] = {
     "copy_X": "Leave it out: records are always copied",
     "copy_x": "Leave it out: records are always copied",
     "early_stopping": FIXED,
@@ -34,36 +36,43 @@ ANYWHERE = {
 
 LINEAR = {
     **ANYWHERE,
-    "average": "Use selector='average'; the default, 'tail', is the mean of the last half of the iterates",
-    "batch_size": "Use batch",
+    **OF_SOLVERS,
+    "average": "Use solver=expunge.solvers.DualAveraging(selector='average'); 'tail' is the mean of the last half",
+    "batch_size": "Use solver=expunge.solvers.DualAveraging(batch=...)",
     "class_weight": "Give it to the constructor of a classifier",
     "classes": "Give it to the classifier's constructor, or to the first partial_fit",
     "coef_init": "Leave it out: training begins at 0",
-    "dual": "Leave it out: there is only one solver",
-    "eta0": "Use step_size",
+    "dual": "Leave it out: solver says how to fit",
+    "eta0": "Use solver=expunge.solvers.DualAveraging(step_size=...)",
     "gamma": "Models are linear; sklearn.kernel_approximation.RBFSampler(gamma=...) before them makes a kernel",
     "intercept_init": "Leave it out: training begins at 0",
-    "intercept_scaling": "Leave it out: the intercept's column is 0.2·feature_norm",
+    "intercept_scaling": "Leave it out: the intercept is not penalised",
     "kernel": "Models are linear; sklearn.kernel_approximation.RBFSampler(gamma=...) before them makes a kernel",
     "l1_ratio": PENALTY,
     "lambda_": PENALTY,
-    "learning_rate": "Use step_size",
+    "learning_rate": "Use solver=expunge.solvers.DualAveraging(step_size=...)",
     "loss": (
         "Each model has its own loss; for another, derive a class: docs/estimators.md#your-own-convex-loss-in-ten-lines"
     ),
-    "max_iter": "Use steps (of one epoch, or rounds of gradient descent) and epochs",
+    "max_iter": STEPS,
     "multi_class": "Leave it out: more than two classes have one loss for all",
-    "n_epochs": "Use epochs",
-    "n_iter": "Use steps (of one epoch, or rounds of gradient descent) and epochs",
+    "n_epochs": "Use solver=expunge.solvers.DualAveraging(epochs=...)",
+    "n_iter": STEPS,
     "penalty": PENALTY,
     "probability": "Leave it out: LogisticRegression has predict_proba",
-    "shuffle": "Use schedule: 'scattered' (the default), 'shuffled' or 'arrival'",
-    "target_bound": "Use target_range",
+    "shuffle": "Use solver=expunge.solvers.DualAveraging(schedule=...): 'scattered', 'shuffled' or 'arrival'",
+    "target_bound": "Use solver=expunge.solvers.DualAveraging(target_range=...); Newton needs none",
 }
 
 CLASSIFIER = {
     **LINEAR,
     "sample_weight": "Records have no weights; classes can have them, by class_weight={class: weight}",
+}
+
+COUNTS = {
+    **LINEAR,
+    "alpha": "Use C = 1/(n·alpha) for n records",
+    "target_range": "Leave it out: counts are taken as they are",
 }
 
 CLUSTERS = {
@@ -89,37 +98,3 @@ RIDGE = {
     "target_range": "Use target_bound, the largest absolute value of a target",
     "tol": "Leave it out: it is solved at once",
 }
-
-
-def unknown(model: Any, of: str, name: str, known: list[str]) -> UnknownParameter:
-    """Return the error for a name that a model, or one of its methods, does not have."""
-    instead = model.INSTEAD.get(name)
-    if instead is None:
-        near = get_close_matches(name, known, 1)
-        instead = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-    else:
-        instead = f"{instead}."
-    return UnknownParameter(f"{name}: {of} has no such parameter. {instead}")
-
-
-def guided(method: Method) -> Method:
-    """Let a method say what to use instead of a keyword that it does not have, and which parameters need a name."""
-    parameters = [one for name, one in inspect.signature(method).parameters.items() if name != "self"]
-    known = [one.name for one in parameters]
-    placed = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-
-    @wraps(method)
-    def asked(self: Any, *args: Any, **given: Any) -> Any:
-        kind = type(self).__name__
-        of = kind if method.__name__ == "__init__" else f"{kind}.{method.__name__}"
-        for name in given:
-            if name not in known:
-                raise unknown(self, of, name, known)
-        if len(args) > len(placed):
-            without = f"only {', '.join(placed)} without a name" if placed else "no parameter without its name"
-            others = [f"{name}=..." for name in known if name not in placed]
-            remedy = f" Give by name: {', '.join(others)}." if others else ""
-            raise UnknownParameter(f"{of} takes {without}.{remedy}")
-        return method(self, *args, **given)
-
-    return cast(Method, asked)

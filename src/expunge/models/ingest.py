@@ -93,7 +93,7 @@ def ingest(
     with progress_bars(progress) as show, Spool(folder) as spool:
         first = _read(model, blocks, spool, estimate, show)
         _check_distinct(spool, len(model.COLUMNS))
-        model._plan_fit(spool.count, model.n_features_in_, first.y)
+        model._plan_fit(spool.count, model.n_features_in_, first.y, sparse=is_sparse(first.X))
         if schema is not None:
             model.schema_ = schema
         with Randomness.fresh() as randomness:
@@ -142,7 +142,7 @@ def _read(model: Any, blocks: Source, spool: Spool, estimate: Callable[[int], in
             like = block._replace(X=block.X[:0])
             model.n_features_in_ = block.X.shape[1]
             if supervised and hasattr(model, "_meet_targets"):
-                model._meet_targets(block.y, None)
+                model._meet_targets(block.y, None, block.X.shape[1], is_sparse(block.X))
         if supervised:
             model._encode_targets(block.y)  # raises for what does not fit, before anything is laid out
         ids = np.arange(spool.count, spool.count + rows_in(block.X)) if block.ids is None else block.ids

@@ -12,12 +12,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
+from expunge.base.guiding import guided
 from expunge.base.intake import Insert, Replace
 from expunge.base.types import Array, Ints
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
-from expunge.models.habits import CLUSTERS, guided
+from expunge.models.habits import CLUSTERS
 from expunge.models.showing import if_available
 from expunge.solvers.extents import NARROW
 from expunge.solvers.lloyd import nearest
@@ -187,7 +188,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             records_per_subject=self.records_per_subject, seed=self._seed,
         )  # fmt: skip
 
-    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         with Randomness.given(self.random_state, 0) as randomness:
             self._seed = int(randomness.plan.integers(2**63))
         super()._plan_fit(records, features)

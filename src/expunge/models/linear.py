@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
-from sklearn.base import is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from expunge.base.checking import check_positive
+from expunge.base.checking import check_one_of, check_positive
 from expunge.base.columns import is_sparse
-from expunge.base.errors import BadPlan, PlanWarning, warn_caller
+from expunge.base.errors import BadPlan, PlanWarning, UnknownParameter, warn_caller
+from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
 from expunge.models.forgetting import ROWS, TABLE, refuse_masked
-from expunge.models.habits import LINEAR, guided
+from expunge.models.habits import LINEAR
 from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import AnyProjection, drawn
 from expunge.models.supervised import SupervisedModel
+from expunge.solvers.automatic import automatic_solver
 from expunge.solvers.losses import Loss
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
+from expunge.solvers.objects import AnySolver, DualAveraging, FrankWolfe, Newton, Said, solver_of
 from expunge.solvers.plans.linear import Plan, make_plan
-from expunge.solvers.plans.newton import AnySolver, NewtonPlan, make_newton_plan
+from expunge.solvers.plans.newton import NewtonPlan, make_newton_plan
+
+Finish = Literal["auto", "exact"] | None
+RandomState = int | np.random.Generator | np.random.RandomState | None
+INNER = "solver__"
+"""What names of the solver's parameters begin with."""
 
 
 class LinearModel(SupervisedModel):
@@ -37,53 +45,21 @@ class LinearModel(SupervisedModel):
         self,
         *,
         rho: float | Literal["auto"] = "auto",
-        solver: AnySolver = "dual_averaging",
         C: float = 1.0,
         standardize: bool = True,
-        n_components: int | Literal["auto"] | None = None,
-        schedule: When = "scattered",
-        mechanism: Noise = "sqrt",
-        coupling: Coupling | None = None,
-        steps: int | None = None,
-        batch: int | None = None,
-        epochs: int | None = None,
-        rate: float = 1.0,
-        clip: float | Literal["auto"] | None = "auto",
-        alpha: float = 0.0,
-        radius: float | None = None,
-        domain: Region | None = None,
-        feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected | Literal["auto"] = "auto",
-        records_per_subject: int = 1,
         expected_records: int | None = None,
-        horizon: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+        solver: Said = "auto",
+        finish: Finish = "auto",
+        random_state: RandomState = None,
     ) -> None:
         self.rho = rho
-        self.solver = solver
         self.C = C
         self.standardize = standardize
-        self.n_components = n_components
-        self.schedule = schedule
-        self.mechanism = mechanism
-        self.coupling = coupling
-        self.steps = steps
-        self.batch = batch
-        self.epochs = epochs
-        self.rate = rate
-        self.clip = clip
-        self.alpha = alpha
-        self.radius = radius
-        self.domain = domain
-        self.feature_norm = feature_norm
         self.fit_intercept = fit_intercept
-        self.step_size = step_size
-        self.selector = selector
-        self.records_per_subject = records_per_subject
         self.expected_records = expected_records
-        self.horizon = horizon
+        self.solver = solver
+        self.finish = finish
         self.random_state = random_state
 
     # --- what a subclass says ---
@@ -94,8 +70,19 @@ class LinearModel(SupervisedModel):
             f"{type(self).__name__}: override make_loss() and return a loss, see expunge.solvers.losses."
         )
 
-    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
-        """Fix, at the first fit, what must be known about targets."""
+    def _meet_targets(self, y: AnyArray, classes: Any, features: int, sparse: bool) -> None:
+        """Fix, at the first fit, what must be known about targets, and which solver there is."""
+        self._meet_classes(y, classes)
+        self._choose(features, sparse)
+
+    def _meet_classes(self, y: AnyArray, classes: Any) -> None:
+        """Fix which classes there are, if there are any."""
+
+    def _choose(self, features: int, sparse: bool) -> None:
+        self._chosen = solver_of(self.solver)
+        if self._chosen is None:
+            self._chosen = Newton()  # whose loss is asked about
+            self._chosen = automatic_solver(self._loss(), features, sparse=sparse)
 
     def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
         """Return (parameter, as it was, as it is) for parameters by which the records' targets were encoded."""
@@ -103,12 +90,14 @@ class LinearModel(SupervisedModel):
 
     INSTEAD = LINEAR
     _projection: AnyProjection | None
+    _chosen: Any
+    """The solver of the fit, an object."""
     SCORES: ClassVar[dict[str, float]]
     """How large scores become, by solver."""
 
     def _largest_scores(self, features: int) -> float:
         """Return how large scores become, from which the default radius follows."""
-        return self.SCORES.get(self.solver, 1.0)
+        return self.SCORES.get(self._chosen.NAME, 1.0)
 
     def _default_clip(self, loss: Loss) -> float | None:
         """Return at which slope to clip if the user does not say; None means nowhere."""
@@ -122,12 +111,40 @@ class LinearModel(SupervisedModel):
         """Return scikit-learn's model of this kind, without coefficients."""
         raise NotImplementedError
 
+    # --- parameters ---
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of the solver as ``solver__epochs``. On a fitted model they take effect at `replan`."""
+        inner = {name.removeprefix(INNER): value for name, value in params.items() if name.startswith(INNER)}
+        super().set_params(**{name: value for name, value in params.items() if not name.startswith(INNER)})
+        if inner:
+            solver = solver_of(self.solver)
+            if solver is None:
+                raise UnknownParameter(
+                    f"{INNER}{next(iter(inner))}: solver='auto' has no parameters. Give the solver as an object, such "
+                    "as solver=expunge.solvers.DualAveraging()."
+                )
+            self.solver = copy.copy(solver).set_params(**inner)
+        return self
+
+    def solver_for(self, features: int, *, sparse: bool = False, classes: Any = None) -> AnySolver:
+        """Return the solver that a fit to a table with so many columns takes: with "auto", by its shape alone.
+
+        The rule is that of `expunge.solvers.automatic_solver`. A classifier must have declared ``classes``, or be
+        given them here.
+        """
+        model: Any = clone(self)
+        declared = getattr(model, "classes", None) if classes is None else classes
+        model._meet_classes(np.zeros(0) if declared is None else np.asarray(declared), declared)
+        model._choose(features, sparse)
+        return cast(AnySolver, model._chosen)
+
     # --- requests ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
         refuse_masked(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
-        self._plan_fit(X.shape[0], X.shape[1], y, classes)
+        self._plan_fit(X.shape[0], X.shape[1], y, classes, is_sparse(X))
         self._refuse_crowds(subjects, None)
         with Randomness.given(self.random_state, 0) as randomness:
             self._draw(randomness.plan)
@@ -135,16 +152,27 @@ class LinearModel(SupervisedModel):
             self._sparse = is_sparse(columns[0])
             self._learn(columns, ids, subjects, randomness)
 
-    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None) -> None:
-        self._meet_targets(y, classes)
+    def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
+        self._meet_targets(y, classes, features, sparse)
         self.__dict__.pop("_projection", None)  # of an earlier fit
         super()._plan_fit(records, features)
 
     def _draw(self, rng: np.random.Generator) -> None:
-        self._projection = drawn(self.plan_, self.n_features_in_, float(self.feature_norm), rng)
+        self._projection = drawn(self.plan_, self.n_features_in_, self._declared_norm, rng)
+
+    @property
+    def _declared_norm(self) -> float:
+        return float(getattr(self._chosen, "feature_norm", math.inf))
+
+    def _choose_again(self) -> None:
+        self._chosen = solver_of(self.solver) or self._chosen  # records are kept for what "auto" chose
+
+    def _recall(self) -> None:
+        usual = Newton() if isinstance(self.plan_, NewtonPlan) else DualAveraging()
+        self._chosen = solver_of(self.solver) or usual
 
     def _check_replan(self, before: Plan, records: MemoryRecords) -> None:
-        if self._projection is not None and self.n_components == "auto":
+        if self._projection is not None and getattr(self._chosen, "n_components", None) == "auto":
             raise BadPlan(
                 "n_components='auto': the number of projections depends on the number of records, which are stored "
                 "projected. Refit from the original records."
@@ -159,7 +187,7 @@ class LinearModel(SupervisedModel):
             return self._kept_by_targets()
         return [
             ("solver", "newton" if was_newton else "another", "newton" if is_newton else "another"),
-            ("feature_norm", norm, float(self.feature_norm)),
+            ("feature_norm", norm, self._declared_norm),
             ("n_components", was, now),
             *self._kept_by_targets(),
         ]
@@ -167,7 +195,7 @@ class LinearModel(SupervisedModel):
     def to_sklearn(self) -> Any:
         """Return the model alone, for serving: a scikit-learn model, without records and transcript.
 
-        With ``solver="newton"`` it is that model. Else it is a pipeline: `bound_rows` scales rows longer than
+        With Newton it is that model. Else it is a pipeline: `bound_rows` scales rows longer than
         ``feature_norm`` down to it, then comes scikit-learn's model (``to_sklearn()[-1]``). Deletions do not reach this
         copy: make a new one after requests.
         """
@@ -184,32 +212,51 @@ class LinearModel(SupervisedModel):
 
     # --- parts ---
 
+    def _loss(self) -> Loss:
+        return self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
+
     def _make_plan(self, records: int, features: int, expected: int | None) -> Any:
-        loss = self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
+        check_one_of("finish", "none" if self.finish is None else self.finish, Literal["auto", "exact", "none"])
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
-        if self.solver == "newton":
-            self._refuse_others(_NOT_NEWTONS, "solver='newton' does without it")
-            names = "rho", "standardize", "fit_intercept"
-            chosen = {name: getattr(self, name) for name in names}
-            plan = make_newton_plan(loss, features, int(expected or records), C=self._newtons_C(), **chosen)
-            for said in plan.advice():
-                warn_caller(said, PlanWarning)
-            return plan
+        make = self._newton_plan if isinstance(self._chosen, Newton) else self._noisy_plan
+        return make(self._loss(), features, int(expected or records))
+
+    def _newton_plan(self, loss: Any, features: int, records: int) -> NewtonPlan:
+        """Return the plan of Newton's method."""
+        names = "rho", "standardize", "fit_intercept"
+        chosen = {**{name: getattr(self, name) for name in names}, **self._chosen.get_params()}
+        plan = make_newton_plan(loss, features, records, C=self._newtons_C(), finish=self.finish is not None, **chosen)
+        for said in plan.advice():
+            warn_caller(said, PlanWarning)
+        return plan
+
+    def _noisy_plan(self, loss: Loss, features: int, records: int) -> Plan:
+        """Return the plan of a solver that puts noise on sums."""
+        solver = self._chosen
+        here = type(solver).__name__
         self._refuse_others(
-            ("C", "standardize"), "it goes with solver='newton'; else use alpha = 1/(n·C) for n records"
+            ("C", "standardize"),
+            f"it goes with Newton, and this is {here}. Use solver=expunge.solvers.{here}(alpha=...), where alpha is "
+            "1/(n·C) for n records",
         )
-        choices = {name: getattr(self, name) for name in _CHOICES}
-        if isinstance(self.clip, str) and self.clip == "auto":
+        if self.finish == "exact":
+            raise BadPlan(f"finish='exact': it goes with Newton; {here} has none. Leave it out.")
+        choices = solver.get_params()
+        del choices["target_range"]
+        smooth = isinstance(solver, FrankWolfe)
+        if isinstance(solver.clip, str) and solver.clip == "auto":
             choices["clip"] = self._default_clip(loss)
-            if self.solver == "frank_wolfe":  # twice the gradient, as in its first step
+            if smooth:  # twice the gradient, as in its first step
                 choices["clip"] = 2.0 * (choices["clip"] or loss.lipschitz)
-        if self.selector == "auto":  # the theorem on Frank-Wolfe is about the last iterate
-            choices["selector"] = "last" if self.solver == "frank_wolfe" and self.clip is None else "tail"
+        if solver.selector == "auto":  # the theorem on Frank-Wolfe is about the last iterate
+            choices["selector"] = "last" if smooth and solver.clip is None else "tail"
         choices["scores"] = self._largest_scores(features)
         if self.__dict__.get("_projection") is not None:  # a new plan: records stay shortened as they are
             choices["projected_norm"] = self.plan_.feature_norm
-        return make_plan(loss, features, int(expected or records), n_components=self.n_components, **choices)
+        return make_plan(
+            loss, features, records, rho=self.rho, solver=solver.NAME, fit_intercept=self.fit_intercept, **choices
+        )
 
     def _newtons_C(self) -> float:
         """Return the weight of the loss beside the penalty, for Newton's method."""
@@ -249,13 +296,3 @@ class LinearModel(SupervisedModel):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-_NOT_NEWTONS = (
-    "n_components", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
-    "domain", "feature_norm", "step_size", "selector", "records_per_subject", "horizon",
-)  # fmt: skip
-_CHOICES = (
-    "rho", "solver", "schedule", "mechanism", "coupling", "steps", "batch", "epochs", "rate", "clip", "alpha", "radius",
-    "domain", "feature_norm", "fit_intercept", "step_size", "selector", "records_per_subject", "horizon",
-)  # fmt: skip

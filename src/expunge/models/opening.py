@@ -9,8 +9,10 @@ from expunge import models
 from expunge.base.errors import CorruptStore
 from expunge.models.file import check_described, opened
 from expunge.models.forgetting import ForgettingModel
+from expunge.models.linear import LinearModel
 from expunge.models.projecting import unpacked
 from expunge.models.saving import NOT_DESCRIBED
+from expunge.solvers.objects import FLAT, DualAveraging, of_flat
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
 from expunge.store.state import PROJECTION, Description
@@ -52,14 +54,16 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     said = owner.description
     kind: type[ForgettingModel] = getattr(models, said.model)
     strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
-    if strange or not set(said.parameters) <= set(kind._get_param_names()):
+    parameters = _as_of_today(said, kind)
+    if strange or not set(parameters) <= set(kind._get_param_names()):
         raise CorruptStore(f"{owner.path}: it does not describe a {said.model} of this version; restore a backup.")
-    model = kind(**_as_of_today(said))
+    model = kind(**parameters)
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):
         features = said.attributes.get("n_features_in_")
         model._projection = unpacked(owner.array(PROJECTION), said.plan, features) if said.plan.projected else None
+    model._recall()
     if loss is not None:
         model._given_loss = said.plan.loss
     model._owner = owner
@@ -67,8 +71,15 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     return model
 
 
-def _as_of_today(said: Description) -> dict[str, Any]:
-    """Return a model's parameters; files from before clip='auto' say None for it, and their plan has a clip."""
-    if said.parameters.get("clip", "none") is None and said.plan.clip is not None:
-        return {**said.parameters, "clip": "auto"}
-    return said.parameters
+def _as_of_today(said: Description, kind: type) -> dict[str, Any]:
+    """Return a model's parameters; earlier versions had those of the solver among them.
+
+    Files from before clip='auto' say None for it, and their plan has a clip.
+    """
+    given = dict(said.parameters)
+    if not (issubclass(kind, LinearModel) and FLAT & given.keys()):
+        return given
+    if given.get("clip", "none") is None and said.plan.clip is not None:
+        given["clip"] = "auto"
+    solver = of_flat(given.pop("solver", DualAveraging.NAME), given)
+    return {**{name: value for name, value in given.items() if name not in FLAT}, "solver": solver}

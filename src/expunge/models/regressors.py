@@ -12,13 +12,13 @@ from sklearn.metrics import d2_tweedie_score
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, RangeWarning, warn_caller
+from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
-from expunge.models.habits import guided
-from expunge.models.linear import LinearModel
+from expunge.models.habits import COUNTS
+from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Huber, Loss, Squared
-from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
-from expunge.solvers.plans.newton import AnySolver
+from expunge.solvers.objects import Newton, Said
 
 NARROW = 0.1
 """Below this share of their range nine tenths of the targets are close together."""
@@ -27,81 +27,28 @@ ENOUGH = 100
 
 
 class LinearRegressor(RegressorMixin, LinearModel):
-    """A regression. Targets are mapped from their public range to [-1, 1]; subclasses say which loss they then have.
+    """A regression. Subclasses say which loss it has.
 
-    With ``solver="newton"`` targets are taken as they are, and no range is declared.
+    All solvers but Newton map targets from the range that they declare, ``target_range``, to [-1, 1] before that.
+
+    With Newton targets are taken as they are, and no range is declared.
     """
-
-    @guided
-    def __init__(
-        self,
-        *,
-        target_range: tuple[float, float] | None = None,
-        rho: float | Literal["auto"] = "auto",
-        solver: AnySolver = "dual_averaging",
-        C: float = 1.0,
-        standardize: bool = True,
-        n_components: int | Literal["auto"] | None = None,
-        schedule: When = "scattered",
-        mechanism: Noise = "sqrt",
-        coupling: Coupling | None = None,
-        steps: int | None = None,
-        batch: int | None = None,
-        epochs: int | None = None,
-        rate: float = 1.0,
-        clip: float | Literal["auto"] | None = "auto",
-        alpha: float = 0.0,
-        radius: float | None = None,
-        domain: Region | None = None,
-        feature_norm: float = 1.0,
-        fit_intercept: bool = True,
-        step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected | Literal["auto"] = "auto",
-        records_per_subject: int = 1,
-        expected_records: int | None = None,
-        horizon: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            rho=rho,
-            solver=solver,
-            C=C,
-            standardize=standardize,
-            n_components=n_components,
-            schedule=schedule,
-            mechanism=mechanism,
-            coupling=coupling,
-            steps=steps,
-            batch=batch,
-            epochs=epochs,
-            rate=rate,
-            clip=clip,
-            alpha=alpha,
-            radius=radius,
-            domain=domain,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            step_size=step_size,
-            selector=selector,
-            records_per_subject=records_per_subject,
-            expected_records=expected_records,
-            horizon=horizon,
-            random_state=random_state,
-        )
-        self.target_range = target_range
 
     SCORES: ClassVar = {"dual_averaging": 5.0, "frank_wolfe": 6.0, "gradient_descent": 5.0}
 
     def _range(self) -> tuple[float, float]:
+        given = self._chosen.target_range
         try:
-            low, high = map(float, self.target_range)  # type: ignore[arg-type]
+            low, high = map(float, given)
         except (TypeError, ValueError):
+            here = type(self._chosen).__name__
             raise BadPlan(
-                f"target_range={self.target_range!r}: declare the range of the targets from public knowledge, such as "
-                "(0, 500_000). A range taken from the records would reveal their largest and smallest target."
+                f"target_range={given!r}: {here} needs the range of the targets, declared from public knowledge, such "
+                f"as solver=expunge.solvers.{here}(target_range=(0, 500_000)). A range taken from the records would "
+                "reveal their largest and smallest target."
             ) from None
         if not (low < high and math.isfinite(high - low)):
-            raise BadPlan(f"target_range={self.target_range!r}: give two finite numbers, the lower one first.")
+            raise BadPlan(f"target_range={given!r}: give two finite numbers, the lower one first.")
         return low, high
 
     @guided
@@ -112,16 +59,12 @@ class LinearRegressor(RegressorMixin, LinearModel):
         """
         return self._partial_fit(X, y, ids, subjects)
 
-    def _meet_targets(self, y: AnyArray, classes: Any) -> None:
+    def _meet_targets(self, y: AnyArray, classes: Any, features: int, sparse: bool) -> None:
+        super()._meet_targets(y, classes, features, sparse)
         self.__dict__.pop("target_range_", None)  # of an earlier fit
-        if self.solver == "newton":
-            if self.target_range is not None:
-                raise BadPlan(
-                    f"target_range={self.target_range!r}: solver='newton' takes targets as they are. Leave it out."
-                )
-            return
-        self.target_range_ = self._range()
-        self._report_narrow(y)
+        if not isinstance(self._chosen, Newton):
+            self.target_range_ = self._range()
+            self._report_narrow(y)
 
     def _report_narrow(self, y: AnyArray | None) -> None:
         """Warn, and store nothing, if most targets are close together: the model starts far from all of them."""
@@ -138,7 +81,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
             )
 
     def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
-        return [("target_range", self.target_range_, self._range())] if self._ranged else []
+        ranged = self._ranged and not isinstance(self._chosen, Newton)
+        return [("target_range", self.target_range_, self._range())] if ranged else []
 
     @property
     def _ranged(self) -> bool:
@@ -170,23 +114,14 @@ class LinearRegressor(RegressorMixin, LinearModel):
 
 
 class LinearRegression(LinearRegressor):
-    """Least squares from which records can be deleted exactly.
+    """Least squares from which records can be deleted exactly, as in scikit-learn: no penalty, targets as they are.
 
-    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
-    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
-    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``target_range``,
-    ``expected_records``, ``records_per_subject``.
-
-    Residuals larger than ``clip`` half-ranges of the target (by default 1) count as that large.
-
-    With ``solver="newton"`` it is least squares from exact sums, as in scikit-learn: no noise, no penalty, nothing to
-    declare, and no deletion replays.
+    By default it is solved from exact sums: there is no noise, nothing to declare, and no deletion replays. With a
+    solver such as ``expunge.solvers.DualAveraging(target_range=(0, 10))``, residuals larger than its ``clip``
+    half-ranges of the target (by default 1) count as that large. Every parameter: docs/estimators.md.
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> model = LinearRegression(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
-    >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
-    True
-    >>> model = LinearRegression(solver="newton").fit(X, 5 + 3 * X[:, 0])
+    >>> model = LinearRegression().fit(X, 5 + 3 * X[:, 0])
     >>> outcome = model.unlearn([17, 18])
     >>> model.coef_.round(6).tolist(), round(model.intercept_, 6), outcome.kept
     ([3.0], 5.0, True)
@@ -196,14 +131,15 @@ class LinearRegression(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return the squared loss, for residuals as large as will be counted."""
-        if isinstance(self.clip, str) and self.clip == "auto":
+        clip = getattr(self._chosen, "clip", "auto")
+        if isinstance(clip, str) and clip == "auto":
             return Squared(self.LARGEST_RESIDUAL)
-        if self.clip is None:
+        if clip is None:
             raise BadPlan(
                 "clip=None: the slopes of the squared loss have no bound; give a number, or 'auto', which is 1."
             )
-        check_positive("clip", self.clip)
-        return Squared(float(self.clip))
+        check_positive("clip", clip)
+        return Squared(float(clip))
 
     def _default_clip(self, loss: Loss) -> float | None:
         return self.LARGEST_RESIDUAL
@@ -219,8 +155,9 @@ class HuberRegressor(LinearRegressor):
     ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
     needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
 
+    >>> from expunge.solvers import DualAveraging
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> model = HuberRegressor(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
+    >>> model = HuberRegressor(solver=DualAveraging(target_range=(0, 10))).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
     """
@@ -230,59 +167,19 @@ class HuberRegressor(LinearRegressor):
         self,
         *,
         epsilon: float = 0.2,
-        target_range: tuple[float, float] | None = None,
         rho: float | Literal["auto"] = "auto",
-        solver: AnySolver = "dual_averaging",
         C: float = 1.0,
         standardize: bool = True,
-        n_components: int | Literal["auto"] | None = None,
-        schedule: When = "scattered",
-        mechanism: Noise = "sqrt",
-        coupling: Coupling | None = None,
-        steps: int | None = None,
-        batch: int | None = None,
-        epochs: int | None = None,
-        rate: float = 1.0,
-        clip: float | Literal["auto"] | None = "auto",
-        alpha: float = 0.0,
-        radius: float | None = None,
-        domain: Region | None = None,
-        feature_norm: float = 1.0,
         fit_intercept: bool = True,
-        step_size: float | Literal["theorem", "paper", "anytime"] | None = None,
-        selector: Selected | Literal["auto"] = "auto",
-        records_per_subject: int = 1,
         expected_records: int | None = None,
-        horizon: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+        solver: Said = "auto",
+        finish: Finish = "auto",
+        random_state: RandomState = None,
     ) -> None:
         super().__init__(
-            target_range=target_range,
-            rho=rho,
-            solver=solver,
-            C=C,
-            standardize=standardize,
-            n_components=n_components,
-            schedule=schedule,
-            mechanism=mechanism,
-            coupling=coupling,
-            steps=steps,
-            batch=batch,
-            epochs=epochs,
-            rate=rate,
-            clip=clip,
-            alpha=alpha,
-            radius=radius,
-            domain=domain,
-            feature_norm=feature_norm,
-            fit_intercept=fit_intercept,
-            step_size=step_size,
-            selector=selector,
-            records_per_subject=records_per_subject,
-            expected_records=expected_records,
-            horizon=horizon,
-            random_state=random_state,
-        )
+            rho=rho, C=C, standardize=standardize, fit_intercept=fit_intercept, expected_records=expected_records,
+            solver=solver, finish=finish, random_state=random_state,
+        )  # fmt: skip
         self.epsilon = epsilon
 
     def make_loss(self) -> Loss:
@@ -308,28 +205,11 @@ class PoissonRegressor(LinearRegressor):
     ([0.5, 0.0], 1.0, True)
     """
 
-    @guided
-    def __init__(
-        self,
-        *,
-        rho: float | Literal["auto"] = "auto",
-        C: float = 1.0,
-        standardize: bool = True,
-        fit_intercept: bool = True,
-        expected_records: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            solver="newton",
-            rho=rho,
-            C=C,
-            standardize=standardize,
-            fit_intercept=fit_intercept,
-            expected_records=expected_records,
-            random_state=random_state,
-        )
-
+    INSTEAD = COUNTS
     LARGEST_COUNT = 2.0**30
+
+    def _range(self) -> tuple[float, float]:
+        raise BadPlan(f"solver={self.solver!r}: counts have no declared range, and slopes no bound. Use 'newton'.")
 
     def make_loss(self) -> Loss:
         """Return the loss of counts."""

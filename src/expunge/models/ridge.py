@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from expunge.base.checking import check_positive
 from expunge.base.columns import is_sparse
 from expunge.base.errors import BadPlan, BadRecords, warn_caller
+from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ROWS, TABLE, refuse_masked
-from expunge.models.habits import RIDGE, guided
+from expunge.models.habits import RIDGE
 from expunge.models.showing import if_available
 from expunge.models.supervised import SupervisedModel
 from expunge.solvers.normal_equations import largest_of

@@ -15,7 +15,7 @@ SEED_TELLS = (
     "which can be found by trying; from it the noise could be computed again, and so what deleted records contributed"
 )
 """Why nothing in a file may come from a ``random_state``."""
-NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "plan_", "_metadata_request")
+NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "_chosen", "plan_", "_metadata_request")
 """Attributes that are elsewhere in a file, or not in it: what a pipeline passes to `fit` is not part of a model."""
 
 

@@ -9,11 +9,11 @@ from sklearn.base import is_regressor
 from sklearn.utils.validation import validate_data
 
 from expunge.base.columns import is_sparse
+from expunge.base.guiding import guided
 from expunge.base.intake import Insert, Replace
 from expunge.base.types import AnyArray, Array
 from expunge.engine.outcome import Outcome
 from expunge.models.forgetting import TABLE, ForgettingModel, refuse_masked, refuse_nan
-from expunge.models.habits import guided
 from expunge.models.showing import if_available
 
 

@@ -8,6 +8,8 @@ A pass has these steps. All but the last see the same part of the records.
     3 … K+2    rounds      the loss as weighted least squares at the last draw; draws near its solution
     K+3        finish      the same at the last draw, over everyone; the model is solved from it when it is read
 
+Without a finish the last draw is the model.
+
 Records are kept as they come. A sum sees each column less a centre, in units of a power of two, rounded to whole
 numbers: so all sums are exact. Centres and units follow from the first sums. They are coarse and seldom change when a
 record leaves; if they do, all is made anew.
@@ -369,11 +371,15 @@ class Newton:
     def model(self, path: Path, sums: Array) -> Array:
         """Return the parameters of the columns and the intercept, in the units of the records."""
         used, frame, features = self._used, self.query.of_scores(frame_of(path[COLUMNS])), self.query.features
-        matrix = self._matrix(sums[-1])
-        penalty = np.zeros(used)
-        penalty[:features] = self._penalty(self._columns(sums).variances, frame)
-        curvature = matrix[:used, :used] + np.diag(penalty)
-        parameters = frame.raw(self._placed(_solve(curvature, matrix[:used, -1])))
+        if len(sums) <= FIRST + self.query.rounds:
+            iterate = path[len(sums)]  # no finish: the last draw
+        else:
+            matrix = self._matrix(sums[-1])
+            penalty = np.zeros(used)
+            penalty[:features] = self._penalty(self._columns(sums).variances, frame)
+            curvature = matrix[:used, :used] + np.diag(penalty)
+            iterate = self._placed(_solve(curvature, matrix[:used, -1]))
+        parameters = frame.raw(iterate)
         parameters[-1] += frame.centres[0] - frame.centres[1:-1] @ parameters[:-1]
         return parameters
 

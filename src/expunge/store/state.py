@@ -22,6 +22,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.randomness import KEY_BYTES, Randomness
 from expunge.solvers import losses
 from expunge.solvers.extents import Extent
+from expunge.solvers.objects import SOLVERS
 from expunge.solvers.plans.federated import FederatedPlan
 from expunge.solvers.plans.known import PLANS
 from expunge.solvers.plans.sized import Sized
@@ -100,7 +101,7 @@ def first_state(inventory: Inventory, key: bytes) -> State:
 KNOWN = Registry(
     [
         Description, State, FederationState, Inventory, Layout, ColumnType, *PLANS, Extent, *losses.KNOWN,
-        *SCHEMA_PARTS,
+        *SCHEMA_PARTS, *SOLVERS,
     ]
 )  # fmt: skip
 

@@ -33,6 +33,7 @@ from expunge.models import (
     PoissonRegressor,
     Ridge,
 )
+from expunge.models.linear import LinearModel
 from expunge.solvers.plans.protocol import ModelPlan
 
 KNOWN = (HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, Ridge)
@@ -76,7 +77,7 @@ def forecast(
     check_positive("seconds", seconds)
     if bits not in (32, 64):
         raise BadPlan(f"bits={bits!r}: give 32 or 64.")
-    model = _declared(model, classes)
+    model = _declared(model, features, classes)
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         plan = _planned(model, records, features)
@@ -102,21 +103,23 @@ def _whole(name: str, value: Any, most: int, least: int = 1) -> int:
     return int(value)
 
 
-def _declared(model: Any, classes: Any) -> Any:
-    """Return a model that has declared what a fit would read from the targets."""
+def _declared(model: Any, features: int, classes: Any) -> Any:
+    """Return a model that has declared its solver, and what a fit would read from the targets."""
     model = clone(model)
-    steps = 1.0
-    for name in ("steps", "epochs", "n_rounds"):
-        given = getattr(model, name, None)
-        steps *= given if isinstance(given, (int, float)) else 1
-        if steps > MOST_STEPS:
-            raise BadPlan(f"{name}={given!r}: more than {MOST_STEPS:,} steps cannot be forecast; give fewer.")
     if getattr(model, "classes", ()) is None:
         if model.class_weight is not None:
             raise BadPlan("class_weight: declare classes= as well, so that it is known which they are.")
         model.classes = np.arange(_whole("classes", classes, MOST_CLASSES, least=2))
-    if getattr(model, "target_range", ()) is None and model.solver != "newton":
-        model.target_range = (0.0, 1.0)
+    if isinstance(model, LinearModel):
+        model.solver = model.solver_for(features)
+        if getattr(model.solver, "target_range", ()) is None:
+            model.set_params(solver__target_range=(0.0, 1.0))
+    steps = 1.0
+    for name in ("steps", "epochs", "n_rounds"):
+        given = getattr(model, name, getattr(getattr(model, "solver", None), name, None))
+        steps *= given if isinstance(given, (int, float)) else 1
+        if steps > MOST_STEPS:
+            raise BadPlan(f"{name}={given!r}: more than {MOST_STEPS:,} steps cannot be forecast; give fewer.")
     return model
 
 

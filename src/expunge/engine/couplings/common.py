@@ -257,6 +257,13 @@ class OldPass:
     randomness: Randomness
     edited: Sums
     """What steps sum to once the request is done."""
+    finish: int | None = None
+    """The last step, where it only sums and draws nothing."""
+
+    @property
+    def rounds(self) -> int:
+        """How many steps draw something, in a pass of draws."""
+        return self.steps if self.finish is None else self.finish
 
     @property
     def coins(self) -> Draws:

@@ -22,19 +22,20 @@ MOST_TRIES = 1024
 def likelihood(old: OldPass, laws: Laws) -> Verdict:
     """Keep each draw, or draw what is due to the new law; from there on all later ones are drawn anew, without coins.
 
-    All sums along the stored path are made before the first coin. The last step is the finish, no round: it draws
-    nothing, and its new sum is kept whatever the coins say.
+    All sums along the stored path are made before the first coin. A finish is no round: it draws nothing, and its new
+    sum is kept whatever the coins say. Without one, a kept request leaves the model as it is: the last draw.
     """
     verdict = Verdict()
     if not old.touched:
         return verdict
-    finish = old.steps - 1
-    verdict.sums[finish] = _changed(old, finish)
-    if finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
+    rounds = old.rounds
+    if old.finish is not None:
+        verdict.sums[old.finish] = _changed(old, old.finish)
+    if rounds == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
         return verdict  # all rounds have the same records: where the first has none of those that change, no other has
-    before = old.sums[:finish]
-    after = np.stack([_changed(old, step) for step in range(finish)])
-    for step in range(finish):
+    before = old.sums[:rounds]
+    after = np.stack([_changed(old, step) for step in range(rounds)])
+    for step in range(rounds):
         one, other = _laws(old, laws, step, before, after)
         chance = kept_share(one, other, old.iterates[step])
         verdict.probabilities.append(1.0 - chance)
@@ -94,13 +95,13 @@ def due(one: Law, other: Law, randomness: Randomness) -> Array:
 
 def chance_to_replay(old: OldPass, laws: Laws) -> float:
     """Return about how likely a request is to replay, over other draws than those that are kept."""
-    finish = old.steps - 1
-    if not old.touched or finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
+    rounds = old.rounds
+    if not old.touched or rounds == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
         return 0.0
-    before = old.sums[:finish]
-    after = np.stack([_changed(old, step) for step in range(finish)])
+    before = old.sums[:rounds]
+    after = np.stack([_changed(old, step) for step in range(rounds)])
     kept = 1.0
-    for step in range(finish):
+    for step in range(rounds):
         one, other = _laws(old, laws, step, before, after)
         if one.lattice != other.lattice:
             return 1.0

@@ -20,6 +20,7 @@ from expunge.solvers.dual_averaging import DualAveragingRule
 from expunge.solvers.frank_wolfe import FrankWolfeRule
 from expunge.solvers.gradient_descent import GradientDescentRule
 from expunge.solvers.losses import Loss
+from expunge.solvers.objects import BY_NAME
 from expunge.solvers.plans.building import make_domain, make_grid_gradient, make_mechanism, make_query, make_schedule
 from expunge.solvers.plans.compatible import (
     Coupling,
@@ -202,12 +203,14 @@ class Plan(Sized):
 
     def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
         """Return the parameters in which the model of a small problem differs."""
-        return {
-            "rho": rho, "expected_records": size.records, "records_per_subject": 1, "horizon": None,
-            "epochs": None if self.everyone else epochs, "steps": None if self.ordered else size.steps,
+        own = {
+            "records_per_subject": 1, "horizon": None, "epochs": epochs, "steps": None if self.ordered else size.steps,
             "batch": size.batch if self.ordered else None,
-            "n_components": min(self.features, columns) if self.projected else None, "random_state": None,
+            "n_components": min(self.features, columns) if self.projected else None,
         }  # fmt: skip
+        understood = BY_NAME[self.solver].parameters()
+        inner = {f"solver__{name}": value for name, value in own.items() if name in understood}
+        return {"rho": rho, "expected_records": size.records, "random_state": None, **inner}
 
     def bounded(self, rows: Array) -> Array:
         """Return rows in units of the norm that rows have before they are projected."""

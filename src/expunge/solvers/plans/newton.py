@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from expunge.base.checking import check_positive, check_rho
+from expunge.base.checking import check_positive, check_rho, is_number
 from expunge.base.errors import BadPlan
 from expunge.base.types import Array
 from expunge.engine.accounting import rho_for, rounding_error, sigma_for
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.schedules import PartThenEveryone
+from expunge.engine.schedules import Part, PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
 from expunge.solvers.losses import CurvedLoss, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
@@ -28,7 +28,6 @@ from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
 from expunge.solvers.plans.small import RECORDS, WIDE
 
-AnySolver = Literal["newton", "dual_averaging", "frank_wolfe", "gradient_descent"]
 FEWEST_COLUMNS = 50
 """Noise is made as if there were at least so many columns: for fewer it costs nothing."""
 HARMLESS = 14.14
@@ -49,6 +48,16 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
+
+
+def newton_takes(loss: Any) -> bool:
+    """Say whether Newton's method can take a loss: one score, and a second derivative.
+
+    >>> from expunge.solvers.losses import Hinge, Logistic
+    >>> newton_takes(Logistic()), newton_takes(Hinge())
+    (True, False)
+    """
+    return hasattr(getattr(loss, "loss", loss), "expansion") and loss.outputs == 1  # of a weighted loss, its own
 
 
 def automatic_share(records: int, columns: int) -> float:
@@ -73,7 +82,7 @@ class NewtonPlan(Sized):
 
     ``records`` is the number that was planned for, a power of two; ``rho`` the planned share of deletions that replay,
     over records deleted at random; ``rounds`` how many draws there are before the finish, and ``rate`` which part of
-    the records these see.
+    the records these see. Without ``finish`` the last draw is the model, and nothing is summed after it.
     """
 
     NOTHING: ClassVar[str] = "zeros"
@@ -91,6 +100,7 @@ class NewtonPlan(Sized):
     C: float
     standardize: bool
     fit_intercept: bool
+    finish: bool = True
 
     @cached_property
     def columns(self) -> int:
@@ -101,6 +111,11 @@ class NewtonPlan(Sized):
     def expected(self) -> float:
         """The number of records that noise is made for."""
         return expected_records(self.records)
+
+    @property
+    def _steps(self) -> int:
+        """How many steps a pass has."""
+        return FIRST + self.rounds + self.finish
 
     @property
     def noisy(self) -> bool:
@@ -129,7 +144,7 @@ class NewtonPlan(Sized):
     @cached_property
     def learner(self) -> Learner:
         """What the engine runs."""
-        schedule = PartThenEveryone(FIRST + self.rounds + 1, self.rate)
+        schedule = PartThenEveryone(self._steps, self.rate) if self.finish else Part(self._steps, self.rate)
         newton = self.newton
         return Learner(schedule, newton.query, newton, Identity(), 0.0, "likelihood", "last", newton)
 
@@ -138,6 +153,8 @@ class NewtonPlan(Sized):
         least = 0.0 if self.rounds else -1.0  # where nothing is drawn, ρ may be 0
         if not (least < self.rho <= 1.0 and 0.0 < self.rate <= 1.0 and self.C > 0.0):
             return "rho, rate or C is out of range"
+        if not (self.finish or self.rounds):
+            return "it has neither rounds nor a finish"
         return None
 
     @property
@@ -152,7 +169,7 @@ class NewtonPlan(Sized):
 
     @property
     def sigma(self) -> float:
-        """The noise of the last round, in the metric of the model: it enters the model squared."""
+        """The noise of the last round, in the metric of the model: with a finish it enters the model squared."""
         return math.sqrt(self.newton.spreads[-1]) if self.rounds else 0.0
 
     @property
@@ -178,7 +195,7 @@ class NewtonPlan(Sized):
     @property
     def passes(self) -> float:
         """How often a fit goes through the records."""
-        return 1.0 + self.rate * (FIRST + self.rounds)
+        return self.finish + self.rate * (FIRST + self.rounds)
 
     @property
     def bound(self) -> float:
@@ -230,7 +247,7 @@ class NewtonPlan(Sized):
 
     def transcript_bytes(self, features: int, records: int) -> int:
         """Return the size of sums and draws."""
-        return 8 * (FIRST + self.rounds + 1) * (self.numbers + features + 2)
+        return 8 * self._steps * (self.numbers + features + 2)
 
     def row_bytes(self, features: int, bits: int) -> int:
         """Return the size of a record: its features, its target, a key, and a number as id."""
@@ -260,11 +277,12 @@ class NewtonPlan(Sized):
         rounding = f"at most {self.rounding_error:.1g} a request" if self.rounding_error else "none"
         return [
             Line("ρ", f"{self.rho:.3g}", share),
-            Line("noise σ", f"{self.sigma:.4g}", "of the last draw; the finish has none"),
+            Line("noise σ", f"{self.sigma:.4g}", "of the last draw" + "; the finish has none" * self.finish),
             Line("rounding", rounding, "by how much arithmetic changes probabilities"),
             Line("loss", loss_in_words(self.loss), "what training minimises"),
-            Line("solver", "newton", "draws near the solution, and an exact last step"),
-            Line("rounds", f"{self.rounds:,}", "draws before the last step"),
+            Line("solver", "newton", "draws near the solution"),
+            Line("finish", *(("exact", "a last step without noise") if self.finish else ("none", "the last draw"))),
+            Line("rounds", f"{self.rounds:,}", "how many draws"),
             Line("part", f"{self.rate:.3g}", "the share of the records that rounds see"),
             Line("C", f"{self.C:g}", "weight of the loss beside the penalty"),
             Line("standardize", "yes" if self.standardize else "no", "whether the penalty is that of scaled columns"),
@@ -274,9 +292,7 @@ class NewtonPlan(Sized):
 
     def drawing(self) -> Drawing:
         """Return what a drawing of the plan needs to know."""
-        return Drawing(
-            "rounds", "everyone", "identity", FIRST + self.rounds + 1, 1, self.records, self.rate, self.noisy
-        )
+        return Drawing("rounds", "everyone", "identity", self._steps, 1, self.records, self.rate, self.noisy)
 
     def advice(self) -> tuple[str, ...]:
         """Return what is to be noticed of the plan by itself."""
@@ -304,17 +320,20 @@ def make_newton_plan(
     fit_intercept: bool = True,
     rounds: int | None = None,
     rate: float | None = None,
+    finish: bool = True,
 ) -> NewtonPlan:
     """Fill in what is not given, by the public rule.
+
+    Without a finish all rounds see everyone by default: the model is the last draw, and no record may be left out.
 
     >>> from expunge.solvers.losses import Logistic
     >>> plan = make_newton_plan(Logistic(), features=54, records=500_000)
     >>> plan.records, plan.rounds, round(plan.rate, 3), round(plan.rho, 4)
     (524288, 3, 0.03, 0.0008)
     """
-    if not hasattr(getattr(loss, "loss", loss), "expansion") or loss.outputs != 1:  # of a weighted loss, its own
+    if not newton_takes(loss):
         raise BadPlan(
-            f"solver='newton' needs a loss of one score with a second derivative (expansion), not {loss!r}. "
+            f"solver: Newton needs a loss of one score with a second derivative (expansion), not {loss!r}. "
             "Use solver='dual_averaging'."
         )
     least_squares = isinstance(loss, Squared)
@@ -323,6 +342,10 @@ def make_newton_plan(
     for name, given in (("standardize", standardize), ("fit_intercept", fit_intercept)):
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
+    if rounds is not None:
+        check_positive("rounds", rounds, whole=True, zero=True)
+    if rate is not None and not (is_number(rate) and 0.0 < rate <= 1.0):
+        raise BadPlan(f"rate={rate!r}: give a probability above 0 and at most 1.")
     n, columns = rounded_up(records), features + bool(fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
@@ -335,8 +358,16 @@ def make_newton_plan(
     support = math.inf if share in (0.0, 1.0) else expected_records(n) / columns / sigma_for(share)
     if rounds is None:
         rounds = UNTIL_SETTLED if share == 1.0 else 3 if support >= THREE else 2 if support >= TWO else 0
+    if not (rounds or finish):
+        why = (
+            "least squares draws nothing"
+            if least_squares
+            else f"with rho={share:.3g} and {rounds} rounds none is drawn"
+        )
+        raise BadPlan(f"finish=None: the last draw is the model, and {why}. Use finish='exact' (or a larger rho).")
     if rate is None:
-        rate = 1.0 if share == 1.0 else min(1.0, IN_ROUNDS * max(columns, FEWEST_COLUMNS) / expected_records(n))
+        part = IN_ROUNDS * max(columns, FEWEST_COLUMNS) / expected_records(n)
+        rate = 1.0 if share == 1.0 or not finish else min(1.0, part)
     return NewtonPlan(
-        loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept)
+        loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
     )
