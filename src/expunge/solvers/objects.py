@@ -36,7 +36,7 @@ class Parameters:
     @classmethod
     def parameters(cls) -> dict[str, Any]:
         """Return all parameters, with their defaults."""
-        return {one.name: one.default for one in fields(cls)}
+        return {one.name: one.default for one in fields(cls)}  # type: ignore[arg-type]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters by name."""
@@ -70,7 +70,7 @@ def _solver(name: str) -> Callable[[type[Kind]], type[Kind]]:
     def made(kind: type[Kind]) -> type[Kind]:
         found: Any = dataclass(kw_only=True, repr=False)(kind)
         found.__init__, found.NAME = guided(found.__init__), name
-        return found  # type: ignore[no-any-return]
+        return found
 
     return made
 

@@ -65,7 +65,7 @@ def scan(path: str | PathLike[str], patterns: Iterable[Any]) -> list[Finding]:
     >>> X = np.random.default_rng(0).normal(size=(300, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = folder + "/model.expunge"
-    ...     expunge.LogisticRegression(feature_norm=9.0).fit(X, X[:, 0] > 0).save(path)
+    ...     expunge.LogisticRegression().fit(X, X[:, 0] > 0).save(path)
     ...     before = scan(path, [X[17]])
     ...     with expunge.open(path) as model:
     ...         outcome = model.unlearn([17])

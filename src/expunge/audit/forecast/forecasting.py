@@ -65,7 +65,7 @@ def forecast(
     files).
 
     >>> from expunge import LogisticRegression
-    >>> found = forecast(LogisticRegression(rho=0.05), 2_000_000, 120, seconds=0.05)
+    >>> found = forecast(LogisticRegression(rho=0.05, solver="dual_averaging"), 2_000_000, 120, seconds=0.05)
     >>> found.plan.records, found.plan.steps, round(found.sigma, 1), round(found.worst_case, 6)
     (2097152, 2048, 15.2, 0.05)
     """
