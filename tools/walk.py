@@ -118,7 +118,7 @@ def all_walks(folder: str) -> dict[str, Walk]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(RECORDS, FEATURES)) / 4
     y = (X @ rng.normal(size=FEATURES) + rng.normal(size=RECORDS) > 0).astype(int)
-    model = expunge.LogisticRegression(rho=RHO)
+    model = expunge.LogisticRegression(rho=RHO, solver="dual_averaging")
     fit = walked(lambda: model.fit(X, y))[0]
     memory = kept_deletion(lambda record: model.unlearn([record]))
     path = str(Path(folder) / "model.expunge")

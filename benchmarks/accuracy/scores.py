@@ -24,6 +24,7 @@ import expunge
 from benchmarks.accuracy.datasets import NAMES, Dataset, load, needed
 from benchmarks.accuracy.report import write_report
 from benchmarks.smoke import OUT, parser_of, sized
+from expunge.solvers import DualAveraging
 
 RHOS: tuple[float | str, ...] = sized((1.0, "auto", 0.5, 0.2, 0.1, 0.03, 0.01), ("auto", 0.5))
 SEEDS = sized(5, 1)
@@ -35,20 +36,20 @@ def models(data: Dataset) -> dict[str, tuple[Any, Any]]:
     if data.task == "regression":
         return {
             "HuberRegressor": (
-                expunge.HuberRegressor(target_range=data.target_range),
+                expunge.HuberRegressor(solver=DualAveraging(target_range=data.target_range)),
                 sklearn.linear_model.HuberRegressor(max_iter=1000),
             ),
             "LinearRegression": (
-                expunge.LinearRegression(target_range=data.target_range),
+                expunge.LinearRegression(solver=DualAveraging(target_range=data.target_range)),
                 sklearn.linear_model.LinearRegression(),
             ),
         }
     return {
         "LogisticRegression": (
-            expunge.LogisticRegression(),
+            expunge.LogisticRegression(solver="dual_averaging"),
             sklearn.linear_model.LogisticRegression(max_iter=1000),
         ),
-        "LinearSVC": (expunge.LinearSVC(), sklearn.svm.LinearSVC(loss="hinge", max_iter=1000)),
+        "LinearSVC": (expunge.LinearSVC(solver="dual_averaging"), sklearn.svm.LinearSVC(loss="hinge", max_iter=1000)),
     }
 
 

@@ -49,17 +49,17 @@ def _model(chosen: Chosen) -> Any:
     }  # fmt: skip
     match chosen["model"]:
         case "binary":
-            return expunge.LogisticRegression(class_weight={0: 0.5}, **options)
+            return expunge.LogisticRegression(**chosen(class_weight={0: 0.5}, **options))
         case "multinomial":
-            return expunge.LogisticRegression(classes=[0, 1, 2], **options)
+            return expunge.LogisticRegression(**chosen(classes=[0, 1, 2], **options))
         case "svc":
-            return expunge.LinearSVC(alpha=0.1, **options)
+            return expunge.LinearSVC(**chosen(alpha=0.1, **options))
         case "multiclass svc":
-            return expunge.LinearSVC(classes=[0, 1, 2], **options)
+            return expunge.LinearSVC(**chosen(classes=[0, 1, 2], **options))
         case "huber":
-            return expunge.HuberRegressor(target_range=(0, 2), **options)
+            return expunge.HuberRegressor(**chosen(target_range=(0, 2), **options))
         case _:
-            return expunge.LinearRegression(target_range=(0, 2), selector="average", **options)
+            return expunge.LinearRegression(**chosen(target_range=(0, 2), selector="average", **options))
 
 
 def name_of(chosen: Chosen) -> str:

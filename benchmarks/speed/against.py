@@ -33,12 +33,12 @@ def work() -> None:
     import expunge
 
     X, y = np.load(OUT / "against_X.npy"), np.load(OUT / "against_y.npy")
-    model, rng = expunge.LogisticRegression(rho=RHO), np.random.default_rng(1)
+    model, rng = expunge.LogisticRegression(rho=RHO, solver="dual_averaging"), np.random.default_rng(1)
     left: list[int] = []
     for line in sys.stdin:
         began = time.process_time()
         if line.strip() == "fit":
-            model = expunge.LogisticRegression(rho=RHO).fit(X, y)
+            model = expunge.LogisticRegression(rho=RHO, solver="dual_averaging").fit(X, y)
             costs = [time.process_time() - began]
             model.unlearn([0])  # builds the index
             left = rng.permutation(np.arange(1, len(y))).tolist()

@@ -52,7 +52,7 @@ def table(records: int, columns: int, classes: int) -> tuple[Any, Any]:
 
 
 def seconds(X: Any, y: Any, classes: int) -> float:
-    model = LogisticRegression(rho=0.1, classes=range(classes))
+    model = LogisticRegression(rho=0.1, classes=range(classes), solver="dual_averaging")
     began = time.process_time()
     model.fit(X, y)
     return time.process_time() - began

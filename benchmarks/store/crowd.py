@@ -136,7 +136,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as home:
         folder, path = Path(home), Path(home) / "model"
         ids = np.array([name(number) for number in range(PEOPLE)])
-        expunge.LogisticRegression(rho=0.1).fit(X, X[:, 0] > 0, ids=ids).save(path)
+        expunge.LogisticRegression(rho=0.1, solver="dual_averaging").fit(X, X[:, 0] > 0, ids=ids).save(path)
         counts = crowd(path, folder, given)
         ledgers = [folder / f"ledger {place}" for place in range(given.processes)]
         lines = [line.split()[2] for ledger in ledgers for line in ledger.read_text().splitlines() if line[0] == "f"]

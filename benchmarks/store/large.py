@@ -61,7 +61,9 @@ def run(records: int, folder: Path) -> dict[str, Any]:
         Console(stderr=True).print(f"{name}: {found[name]['seconds']:.1f} s, peak {found[name]['peak']:.2f} GB")
 
     began = time.perf_counter()
-    model = expunge.ingest(expunge.LogisticRegression(classes=[False, True]), blocks(records), path)
+    model = expunge.ingest(
+        expunge.LogisticRegression(classes=[False, True], solver="dual_averaging"), blocks(records), path
+    )
     stage("ingest and train", began)
     found["file"] = path.stat().st_size
     X, y, _ = block(10**6, BLOCK)

@@ -47,7 +47,7 @@ def run(records: int, requests: int, folder: Path) -> dict[str, Any]:
     y = X @ rng.normal(size=COLUMNS) > 0
     victims = rng.permutation(records)[: requests + 20].tolist()
     path = folder / "model.expunge"
-    expunge.LogisticRegression(rho=RHO).fit(X, y).save(path)
+    expunge.LogisticRegression(rho=RHO, solver="dual_averaging").fit(X, y).save(path)
     before = syncs(folder)
     with expunge.open(path) as model:
         erase(model, victims[:20])

@@ -32,6 +32,7 @@ from expunge import (
     verify,
 )
 from expunge.engine.accounting import noise_for
+from expunge.solvers import DualAveraging
 from expunge.solvers.losses import Logistic
 
 RECORDS, FEATURES, RHO = sized(500_000, 600), 54, 0.03
@@ -72,7 +73,9 @@ def streams(schedule: Any, rng: np.random.Generator) -> list[dict[str, Any]]:
     X, y = table(rng, RECORDS)
     more = sum(size * number for size, number in REQUESTS.items())
     new_X, new_y = table(rng, more + 100)
-    model = LogisticRegression(schedule=schedule, rho=RHO, classes=[0, 1]).fit(X, y, ids=np.arange(RECORDS))
+    model = LogisticRegression(solver=DualAveraging(schedule=schedule), rho=RHO, classes=[0, 1]).fit(
+        X, y, ids=np.arange(RECORDS)
+    )
     model.unlearn([0])  # builds the index
     model.insert(new_X[-100:], new_y[-100:], ids=np.arange(-100, 0))  # makes room
     leaving = rng.permutation(np.arange(1, RECORDS))

@@ -12,6 +12,7 @@ from river import base, checks, compose, datasets, dummy, evaluate, metrics, pre
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.adapters.river import RiverClassifier, RiverRegressor
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, UnknownId
+from expunge.solvers import DualAveraging
 
 PHISHING = ("empty_server_form_handler", "popup_window", "https", "request_from_other_domain",
             "anchor_from_other_domain", "is_popular", "long_url", "age_of_domain", "ip_in_url")  # fmt: skip
@@ -211,11 +212,13 @@ def test_without_river_the_error_says_how_to_get_it(monkeypatch):
 
 def test_the_kinds_of_models_are_checked():
     with pytest.raises(BadPlan, match="takes a LinearClassifier, got HuberRegressor"):
-        RiverClassifier(HuberRegressor(target_range=(0, 1)), ("a",))
+        RiverClassifier(HuberRegressor(solver=DualAveraging(target_range=(0, 1))), ("a",))
 
 
 def test_without_an_id_a_subject_is_forgotten_as_a_whole():
-    model = LogisticRegression(classes=[0, 1], records_per_subject=3, expected_records=16, random_state=0)
+    model = LogisticRegression(
+        classes=[0, 1], solver=DualAveraging(records_per_subject=3), expected_records=16, random_state=0
+    )
     online = RiverClassifier(model, ("a",), subject="who")
     for number in range(8):
         online.learn_one({"a": 0.1 * number, "who": f"s{number // 2}"}, number % 2)

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 
 import expunge
+from cases.chosen import chosen
 from cases.patching import patched_everywhere, patched_method
 from expunge.audit import audit
 from expunge.audit.integrity import coarsely, free_pages, said
@@ -18,6 +19,7 @@ from expunge.base.errors import BadPlan, BadRecords, NotAStore
 from expunge.engine.records.lookup import Lookup
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
 from expunge.store import failpoints, make_signing_key, scan
 from expunge.store.file import checksum
 from expunge.store.scanning import search
@@ -40,7 +42,7 @@ def template(tmp_path_factory):
     """A store with two receipts."""
     path = tmp_path_factory.mktemp("template") / "model"
     given = {"rho": 0.5, "steps": 16, "records_per_subject": 2, "classes": ["no", "yes"]}
-    expunge.LogisticRegression(**given).fit(X[:70], Y[:70], IDS[:70], FAMILIES[:70]).save(path)
+    expunge.LogisticRegression(**chosen(**given)).fit(X[:70], Y[:70], IDS[:70], FAMILIES[:70]).save(path)
     with expunge.open(path) as model:
         model.unlearn("person 003")
         model.unlearn(subjects=["family 010"])
@@ -87,20 +89,29 @@ def test_a_sound_store_passes_and_is_left_as_it_was(path):
 
 
 MODELS = {
-    "binary": (lambda: expunge.LogisticRegression(rho=0.4, steps=8), Y),
+    "binary": (lambda: expunge.LogisticRegression(rho=0.4, solver=DualAveraging(steps=8)), Y),
     "row by row": (
-        lambda: expunge.LogisticRegression(rho=0.4, mechanism="tree", coupling="sequential"),
+        lambda: expunge.LogisticRegression(rho=0.4, solver=DualAveraging(mechanism="tree", coupling="sequential")),
         np.arange(80) % 3,
     ),
-    "shuffled": (lambda: expunge.LogisticRegression(rho=0.4, schedule="shuffled", batch=4), np.arange(80) % 3),
-    "arrival": (lambda: expunge.LinearSVC(rho=0.4, schedule="arrival", mechanism="anytime", batch=4), Y),
-    "without noise": (lambda: expunge.LinearSVC(rho=1.0), np.arange(80) % 4),
-    "frank-wolfe": (lambda: expunge.HuberRegressor(rho=0.4, target_range=(-1, 1), solver="frank_wolfe"), X[:, 1]),
+    "shuffled": (
+        lambda: expunge.LogisticRegression(rho=0.4, solver=DualAveraging(schedule="shuffled", batch=4)),
+        np.arange(80) % 3,
+    ),
+    "arrival": (
+        lambda: expunge.LinearSVC(rho=0.4, solver=DualAveraging(schedule="arrival", mechanism="anytime", batch=4)),
+        Y,
+    ),
+    "without noise": (lambda: expunge.LinearSVC(rho=1.0, solver="dual_averaging"), np.arange(80) % 4),
+    "frank-wolfe": (lambda: expunge.HuberRegressor(rho=0.4, solver=FrankWolfe(target_range=(-1, 1))), X[:, 1]),
     "descent": (
-        lambda: expunge.LinearRegression(rho=0.4, target_range=(-1, 1), solver="gradient_descent", rate=0.4),
+        lambda: expunge.LinearRegression(rho=0.4, solver=GradientDescent(target_range=(-1, 1), rate=0.4)),
         X[:, 1],
     ),
-    "projected": (lambda: expunge.LinearRegression(rho=0.4, target_range=(-1, 1), n_components=2), X[:, 1]),
+    "projected": (
+        lambda: expunge.LinearRegression(rho=0.4, solver=DualAveraging(target_range=(-1, 1), n_components=2)),
+        X[:, 1],
+    ),
     "ridge": (lambda: expunge.Ridge(1.0), X[:, 1]),
     "k-means": (lambda: expunge.KMeans(3, radius=2.0, rho=0.4), None),
     "k-means in a box": (lambda: expunge.KMeans(3, low=-2, high=3, rho=1.0), None),
@@ -130,7 +141,9 @@ def test_every_kind_of_model_can_be_audited(tmp_path, name):
 @pytest.mark.filterwarnings("ignore:every record has been deleted")
 def test_a_store_with_no_or_one_record_can_be_audited(tmp_path, left, schedule):
     path = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.4, schedule=schedule).fit(X[:20], Y[:20], ids=IDS[:20]).save(path)
+    expunge.LogisticRegression(rho=0.4, solver=DualAveraging(schedule=schedule)).fit(X[:20], Y[:20], ids=IDS[:20]).save(
+        path
+    )
     with expunge.open(path) as model:
         model.unlearn(IDS[left:20])
     found = audit(path, ids=IDS[:2], test=(X, Y))
@@ -142,7 +155,7 @@ def test_a_store_with_no_or_one_record_can_be_audited(tmp_path, left, schedule):
 def test_sparse_and_shortened_rows_are_looked_for_as_they_are_kept(tmp_path):
     rows = scipy.sparse.random_array((60, 8), density=0.5, rng=np.random.default_rng(1), format="csr")
     path = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.4).fit(rows, np.arange(60) % 2).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(rows, np.arange(60) % 2).save(path)
     assert statuses(audit(path, rows=rows[:2])) == ["live", "live"]
     assert [one.found > 0 for one in audit(path, rows=rows[:2]).given] == [True, True]  # rows longer than 1, shortened
     with expunge.open(path) as model:
@@ -191,7 +204,7 @@ def test_half_a_row_is_a_sign_of_it_only_if_no_other_has_that_half(tmp_path):
     rows[:, :9] = np.random.default_rng(2).normal(size=(200, 9)) / 9
     rows[np.arange(200), 20 + np.arange(200) % 7] = rows[:, 33] = 0.3  # seven second halves
     names, path = np.array([f"person {number:03d}" for number in range(200)]), tmp_path / "model"
-    learner = expunge.LogisticRegression(rho=0.4, steps=2, classes=[False, True])
+    learner = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(steps=2), classes=[False, True])
     with expunge.ingest(learner, [(rows, rows[:, 0] > 0, names)], path) as model:
         model.unlearn(names[:100])
     page = int.from_bytes(path.read_bytes()[16:18], "big")
@@ -231,7 +244,7 @@ def interrupted(path, ask, at="request: recorded"):
 def numbered(tmp_path):
     """A model whose ids are numbers; 17 was erased."""
     path = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.4).fit(X, Y).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(X, Y).save(path)
     with expunge.open(path) as model:
         model.unlearn([17])
     return path
@@ -255,7 +268,7 @@ def test_small_numbers_are_looked_for_among_all_ids(numbered):
 def test_short_names_are_looked_for_among_all_ids_and_subjects(tmp_path):
     path = tmp_path / "model"
     names = np.array([f"{number:x}" for number in range(80)])
-    learner = expunge.LogisticRegression(rho=0.4, records_per_subject=2)
+    learner = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(records_per_subject=2))
     learner.fit(X, Y, ids=names, subjects=np.array([f"{number // 2}" for number in range(80)])).save(path)
     with expunge.open(path) as model:
         model.unlearn(["a"])
@@ -289,7 +302,7 @@ def test_a_request_that_waits_is_looked_into(numbered):
 def test_a_row_too_common_to_search_for_is_compared_with_all_records(tmp_path):
     path, rows = tmp_path / "model", np.zeros((60, 3))
     rows[:, 0] = np.arange(60) % 2
-    expunge.LogisticRegression(rho=0.4).fit(rows, np.arange(60) % 2).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(rows, np.arange(60) % 2).save(path)
     assert statuses(audit(path, rows=[[1.0, 0.0, 0.0], [0.0, 0.5, 0.0]])) == ["live", "absent"]
     interrupted(path, lambda model: model.insert([[0.0, 0.5, 0.0]], [1]))
     assert statuses(audit(path, rows=[[0.0, 0.5, 0.0]])) == ["waiting"]
@@ -307,7 +320,7 @@ def test_what_is_too_short_to_look_for_in_leftovers_is_not_checked(numbered):
 def test_numbers_of_many_digits_are_searched_for(tmp_path):
     path = tmp_path / "model"
     ids = 987654321012345 + np.arange(80)
-    expunge.LogisticRegression(rho=0.4).fit(X, Y, ids=ids).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(X, Y, ids=ids).save(path)
     with expunge.open(path) as model:
         model.unlearn(ids[:1])
     assert statuses(audit(path, ids=ids[:2])) == ["gone", "live"]
@@ -317,7 +330,7 @@ def test_numbers_of_many_digits_are_searched_for(tmp_path):
 
 def test_subjects_of_a_model_without_them_and_rows_of_another_width_are_refused(tmp_path):
     path = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.4).fit(X, Y).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(X, Y).save(path)
     with pytest.raises(BadRecords, match="fitted without subjects"):
         audit(path, subjects=["family"])
     with pytest.raises(ValueError, match="features"):
@@ -353,7 +366,7 @@ def test_signatures_and_the_noted_head_are_checked(tmp_path):
     path, key = tmp_path / "model", tmp_path / "signing"
     make_signing_key(key)
     make_signing_key(tmp_path / "other")
-    expunge.LogisticRegression(rho=0.4).fit(X, Y, ids=IDS).save(path)
+    expunge.LogisticRegression(rho=0.4, solver="dual_averaging").fit(X, Y, ids=IDS).save(path)
     with expunge.open(path, sign_with=key) as model:
         model.unlearn(IDS[:1])
         head = model.export_receipts()["head"]

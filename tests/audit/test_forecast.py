@@ -16,6 +16,7 @@ from expunge.audit.forecast import forecast as forecast_
 from expunge.audit.forecast.calibration import Calibration, Costs, Point, Typical
 from expunge.audit.forecast.problems import Kind
 from expunge.base.errors import BadPlan
+from expunge.solvers import DualAveraging, GradientDescent
 from expunge.solvers.plans.protocol import Size
 
 rng = np.random.default_rng(0)
@@ -43,14 +44,16 @@ def unmeasured(monkeypatch):
 
 
 MODELS = [
-    LogisticRegression(rho=0.1, random_state=0),
-    LogisticRegression(random_state=0),
-    LogisticRegression(rho=0.3, solver="gradient_descent", steps=20, random_state=0),
-    LogisticRegression(rho=0.3, schedule="shuffled", mechanism="tree", coupling="sequential", random_state=0),
-    LogisticRegression(rho=0.3, epochs=3, n_components=4, random_state=0),
-    LinearSVC(rho=0.2, random_state=0),
-    LinearRegression(rho=0.2, target_range=(0, 1), random_state=0),
-    HuberRegressor(rho=0.2, target_range=(0, 1), schedule="arrival", random_state=0),
+    LogisticRegression(rho=0.1, random_state=0, solver="dual_averaging"),
+    LogisticRegression(random_state=0, solver="dual_averaging"),
+    LogisticRegression(rho=0.3, solver=GradientDescent(steps=20), random_state=0),
+    LogisticRegression(
+        rho=0.3, solver=DualAveraging(schedule="shuffled", mechanism="tree", coupling="sequential"), random_state=0
+    ),
+    LogisticRegression(rho=0.3, solver=DualAveraging(epochs=3, n_components=4), random_state=0),
+    LinearSVC(rho=0.2, random_state=0, solver="dual_averaging"),
+    LinearRegression(rho=0.2, solver=DualAveraging(target_range=(0, 1)), random_state=0),
+    HuberRegressor(rho=0.2, solver=DualAveraging(target_range=(0, 1), schedule="arrival"), random_state=0),
     KMeans(3, rho=0.4, radius=3.0, random_state=0),
     Ridge(),
 ]
@@ -86,7 +89,7 @@ def test_the_plan_and_the_sizes_are_those_of_a_real_fit(model):
 
 
 def test_less_rho_means_more_noise_and_fewer_replays(unmeasured):
-    some, few = (forecast(LogisticRegression(rho=rho), 100_000, 10) for rho in (0.3, 0.01))
+    some, few = (forecast(LogisticRegression(rho=rho, solver="dual_averaging"), 100_000, 10) for rho in (0.3, 0.01))
     assert few.sigma > some.sigma
     assert few.typical.replay_probability < some.typical.replay_probability
     assert few.paper.ratio > 100
@@ -96,7 +99,7 @@ def test_less_rho_means_more_noise_and_fewer_replays(unmeasured):
 
 
 def test_larger_tables_take_more_of_everything():
-    small, large = (forecast(LinearSVC(rho=0.1), records, 10) for records in (2e4, 2e8))
+    small, large = (forecast(LinearSVC(rho=0.1, solver="dual_averaging"), records, 10) for records in (2e4, 2e8))
     for name in ("memory_bytes", "file_bytes", "transcript_bytes"):
         assert getattr(large, name) > getattr(small, name)
     assert large.in_memory.fit > small.in_memory.fit
@@ -106,11 +109,11 @@ def test_larger_tables_take_more_of_everything():
 @pytest.mark.parametrize(
     ("model", "records", "features"),
     [
-        (LogisticRegression(rho=0.05), 1e12, 120),
-        (LogisticRegression(), 10**12, 2),
-        (LogisticRegression(rho=0.1), 1_000_000, 2**20),
+        (LogisticRegression(rho=0.05, solver="dual_averaging"), 1e12, 120),
+        (LogisticRegression(solver="dual_averaging"), 10**12, 2),
+        (LogisticRegression(rho=0.1, solver="dual_averaging"), 1_000_000, 2**20),
         (LogisticRegression(rho=0.1, solver="gradient_descent"), 10**8, 500),
-        (LogisticRegression(rho=0.1, schedule="shuffled", batch=1, mechanism="tree"), 10**12, 50),
+        (LogisticRegression(rho=0.1, solver=DualAveraging(schedule="shuffled", batch=1, mechanism="tree")), 10**12, 50),
         (KMeans(50, radius=1.0, rho=0.1), 2**29, 100_000),
         (Ridge(), 6_000_000, 20_000),
     ],
@@ -128,15 +131,20 @@ def test_what_would_not_fit_into_memory_is_forecast_all_the_same(model, records,
 
 @pytest.mark.parametrize("records", [1, 2, 3])
 def test_a_few_records_are_enough(records):
-    found = forecast(LogisticRegression(), records, 1)
+    found = forecast(LogisticRegression(solver="dual_averaging"), records, 1)
     assert found.rho == found.worst_case == 1.0
     assert forecast(KMeans(1, radius=1.0), records, 1).in_file.fit > 0.0
 
 
 def test_what_is_not_declared_is_made_up(unmeasured):
-    assert forecast(LogisticRegression(), 1000, 5, classes=4).plan.loss.outputs == 4
-    assert forecast(LogisticRegression(classes=["a", "b", "c"]), 1000, 5, classes=7).plan.loss.outputs == 3
-    assert forecast(HuberRegressor(), 1000, 5).plan.loss.outputs == 1
+    assert forecast(LogisticRegression(solver="dual_averaging"), 1000, 5, classes=4).plan.loss.outputs == 4
+    assert (
+        forecast(
+            LogisticRegression(classes=["a", "b", "c"], solver="dual_averaging"), 1000, 5, classes=7
+        ).plan.loss.outputs
+        == 3
+    )
+    assert forecast(HuberRegressor(solver="dual_averaging"), 1000, 5).plan.loss.outputs == 1
 
 
 def test_nothing_is_warned_of_and_the_model_given_stays_as_it_is():
@@ -151,53 +159,61 @@ def test_nothing_is_warned_of_and_the_model_given_stays_as_it_is():
 
 
 def test_in_32_bits_a_file_takes_about_half(unmeasured):
-    long, short = (forecast(LinearSVC(rho=0.1), 1_000_000, 50, bits=bits).file_bytes for bits in (64, 32))
+    long, short = (
+        forecast(LinearSVC(rho=0.1, solver="dual_averaging"), 1_000_000, 50, bits=bits).file_bytes for bits in (64, 32)
+    )
     assert 0.5 < short / long < 0.7
 
 
 def test_the_size_of_a_file_is_about_what_it_will_be(tmp_path, unmeasured):
     X = rng.normal(size=(4000, 30))
-    LinearSVC(rho=0.5).fit(X, X[:, 0] > 0).save(tmp_path / "model")
+    LinearSVC(rho=0.5, solver="dual_averaging").fit(X, X[:, 0] > 0).save(tmp_path / "model")
     size = (tmp_path / "model").stat().st_size
-    assert forecast(LinearSVC(rho=0.5), 4000, 30).file_bytes == pytest.approx(size, rel=0.25)
+    assert forecast(LinearSVC(rho=0.5, solver="dual_averaging"), 4000, 30).file_bytes == pytest.approx(size, rel=0.25)
 
 
 def test_advice_tells_when_noise_costs_accuracy_and_what_rho_1_takes(unmeasured):
-    low = forecast(LogisticRegression(rho=0.001), 500_000, 50)
+    low = forecast(LogisticRegression(rho=0.001, solver="dual_averaging"), 500_000, 50)
     assert "With rho = 1 a deletion takes" in low.advice[0]
     assert "will cost accuracy" in low.advice[1]
     assert "0.0312" in low.advice[1]
-    assert "cost hardly any accuracy" in forecast(LogisticRegression(rho=0.5), 500_000, 50).advice[1]
-    small = forecast(LogisticRegression(), 1000, 5)
+    assert (
+        "cost hardly any accuracy"
+        in forecast(LogisticRegression(rho=0.5, solver="dual_averaging"), 500_000, 50).advice[1]
+    )
+    small = forecast(LogisticRegression(solver="dual_averaging"), 1000, 5)
     assert len(small.advice) == 1
     assert "so few records" in small.advice[0]
-    assert "'auto'" in forecast(LogisticRegression(rho=1), 500_000, 50).advice[0]
+    assert "'auto'" in forecast(LogisticRegression(rho=1, solver="dual_averaging"), 500_000, 50).advice[0]
     assert "no noise" in forecast(Ridge(), 1000, 5).advice[0]
-    assert "expected_records" in forecast(LogisticRegression(expected_records=10), 1000, 5).advice[-1]
+    assert (
+        "expected_records"
+        in forecast(LogisticRegression(expected_records=10, solver="dual_averaging"), 1000, 5).advice[-1]
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "records", "features", "more", "words"),
     [
-        (LogisticRegression(), 0, 5, {}, "records=0"),
-        (LogisticRegression(), 1.5, 5, {}, "records=1.5"),
-        (LogisticRegression(), True, 5, {}, "records=True"),
-        (LogisticRegression(), float("nan"), 5, {}, "records=nan"),
-        (LogisticRegression(), 1e300, 5, {}, "cannot be forecast"),
-        (LogisticRegression(), 10, 0, {}, "features=0"),
-        (LogisticRegression(), 10, "5", {}, "features='5'"),
-        (LogisticRegression(), 10, 1e12, {}, "features=1000000000000.0"),
-        (LogisticRegression(), 10, 5, {"classes": 1}, "classes=1"),
-        (LogisticRegression(), 10, 5, {"classes": 10**9}, "cannot be forecast"),
-        (LogisticRegression(), 10, 5, {"seconds": 0}, "seconds=0"),
-        (LogisticRegression(), 10, 5, {"bits": 16}, "bits=16"),
-        (LogisticRegression(), 10, 5, {"folder": "/nowhere/at/all"}, "folder='/nowhere/at/all'"),
-        (LogisticRegression(rho=0), 10, 5, {}, "rho=0"),
-        (LogisticRegression(rho=1.5), 10, 5, {}, "rho=1.5"),
-        (LogisticRegression(class_weight={0: 2.0}), 10, 5, {}, "class_weight"),
-        (LogisticRegression(steps=10**10), 10, 5, {}, "steps=10000000000"),
-        (LogisticRegression(epochs=1000, steps=10**5), 10, 5, {}, "epochs=1000"),
-        (LogisticRegression(epochs="many"), 10, 5, {}, "epochs='many'"),
+        (LogisticRegression(solver="dual_averaging"), 0, 5, {}, "records=0"),
+        (LogisticRegression(solver="dual_averaging"), 1.5, 5, {}, "records=1.5"),
+        (LogisticRegression(solver="dual_averaging"), True, 5, {}, "records=True"),
+        (LogisticRegression(solver="dual_averaging"), float("nan"), 5, {}, "records=nan"),
+        (LogisticRegression(solver="dual_averaging"), 1e300, 5, {}, "cannot be forecast"),
+        (LogisticRegression(solver="dual_averaging"), 10, 0, {}, "features=0"),
+        (LogisticRegression(solver="dual_averaging"), 10, "5", {}, "features='5'"),
+        (LogisticRegression(solver="dual_averaging"), 10, 1e12, {}, "features=1000000000000.0"),
+        (LogisticRegression(solver="dual_averaging"), 10, 5, {"classes": 1}, "classes=1"),
+        (LogisticRegression(solver="dual_averaging"), 10, 5, {"classes": 10**9}, "cannot be forecast"),
+        (LogisticRegression(solver="dual_averaging"), 10, 5, {"seconds": 0}, "seconds=0"),
+        (LogisticRegression(solver="dual_averaging"), 10, 5, {"bits": 16}, "bits=16"),
+        (LogisticRegression(solver="dual_averaging"), 10, 5, {"folder": "/nowhere/at/all"}, "folder='/nowhere/at/all'"),
+        (LogisticRegression(rho=0, solver="dual_averaging"), 10, 5, {}, "rho=0"),
+        (LogisticRegression(rho=1.5, solver="dual_averaging"), 10, 5, {}, "rho=1.5"),
+        (LogisticRegression(class_weight={0: 2.0}, solver="dual_averaging"), 10, 5, {}, "class_weight"),
+        (LogisticRegression(solver=DualAveraging(steps=10**10)), 10, 5, {}, "steps=10000000000"),
+        (LogisticRegression(solver=DualAveraging(epochs=1000, steps=10**5)), 10, 5, {}, "epochs=1000"),
+        (LogisticRegression(solver=DualAveraging(epochs="many")), 10, 5, {}, "epochs='many'"),
         (KMeans(3), 10, 5, {}, "radius"),
         (KMeans(3, low=0, high=[1, 2]), 10, 5, {}, "high"),
         (KMeans(3, radius=1.0), 2, 5, {}, "n_clusters=3"),
@@ -205,7 +221,7 @@ def test_advice_tells_when_noise_costs_accuracy_and_what_rho_1_takes(unmeasured)
         (KMeans(3, radius=1.0), 10**9, 5, {}, "536,870,912"),
         (Ridge(), 10**7, 5, {}, "6,710,886"),
         (Ridge(feature_bound=[1, 2]), 10, 5, {}, "feature_bound"),
-        (HuberRegressor(target_range=(1, 0)), 10, 5, {}, "target_range"),
+        (HuberRegressor(solver=DualAveraging(target_range=(1, 0))), 10, 5, {}, "target_range"),
         (object(), 10, 5, {}, "model: expected"),
         (LogisticRegression, 10, 5, {}, "model: expected"),
     ],
@@ -228,7 +244,7 @@ def kind_of(model, records, features):
 
 
 def test_what_grows_with_records_and_steps_is_extended_exactly():
-    kind = kind_of(LogisticRegression(rho=0.1), 500_000, 50)
+    kind = kind_of(LogisticRegression(rho=0.1, solver="dual_averaging"), 500_000, 50)
 
     def cost(size):
         fit = 0.01 + 2e-6 * size.records + 1e-4 * size.steps
@@ -242,7 +258,7 @@ def test_what_grows_with_records_and_steps_is_extended_exactly():
 
 
 def test_problems_with_fewer_features_are_extended_to_all_of_them():
-    kind = kind_of(LogisticRegression(rho=0.1), 500_000, 2**15)
+    kind = kind_of(LogisticRegression(rho=0.1, solver="dual_averaging"), 500_000, 2**15)
     assert kind.wider == 4.0
     found = calibrated(kind, lambda size: (1e-6 * size.records, 1e-6, 1e-6 * size.records))
     assert found.in_memory(kind.wanted, 1.0).fit == pytest.approx(4 * 0.5)
@@ -255,7 +271,7 @@ def test_deletions_of_which_none_replayed_leave_no_gap():
 
 
 def test_small_problems_grow_only_as_long_as_there_is_time(monkeypatch):
-    kind = kind_of(LogisticRegression(rho=0.1), 10**9, 50)
+    kind = kind_of(LogisticRegression(rho=0.1, solver="dual_averaging"), 10**9, 50)
     clock = iter(np.arange(0.0, 1e3, 0.01))
     monkeypatch.setattr(calibration.time, "perf_counter", lambda: next(clock))
 
@@ -273,5 +289,5 @@ def test_small_problems_grow_only_as_long_as_there_is_time(monkeypatch):
 
 
 def test_a_replaced_plan_changes_the_worst_case():
-    plan = kind_of(LogisticRegression(rho=0.1), 1000, 5).plan
+    plan = kind_of(LogisticRegression(rho=0.1, solver="dual_averaging"), 1000, 5).plan
     assert replace(plan, sigma=plan.sigma * 2).worst_case() < 0.06

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import expunge
+from cases.chosen import chosen
 from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge.audit.auditor import RUNS
 from expunge.audit.rehearsal import LEVEL, rehearse, scaled
 from expunge.engine.couplings.common import KEPT, Toss
+from expunge.solvers import DualAveraging
 from expunge.solvers.losses import Hinge, MulticlassHinge, Multinomial, Weighted
 from expunge.solvers.plans.protocol import SmallProblem
 from expunge.solvers.plans.small import fewer_classes
@@ -25,7 +27,7 @@ def plan_of(model, y=None):
 
 
 def logistic(**given):
-    return plan_of(expunge.LogisticRegression(**{"rho": 0.3, **given}), TWO)
+    return plan_of(expunge.LogisticRegression(**chosen(**{"rho": 0.3, **given})), TWO)
 
 
 PLANS = {
@@ -41,10 +43,12 @@ PLANS = {
     "without noise": lambda: logistic(rho=1.0),
     "arrival without noise": lambda: logistic(rho=1.0, schedule="arrival"),
     "descent without noise": lambda: logistic(rho=1.0, solver="gradient_descent"),
-    "five classes": lambda: plan_of(expunge.LogisticRegression(rho=0.3, class_weight={0: 3.0}), FIVE),
-    "svm of five": lambda: plan_of(expunge.LinearSVC(rho=0.3, fit_intercept=False), FIVE),
-    "huber": lambda: plan_of(expunge.HuberRegressor(rho=0.3, target_range=(-1, 1)), X[:, 1]),
-    "linear": lambda: plan_of(expunge.LinearRegression(rho=0.3, target_range=(-1, 1)), X[:, 1]),
+    "five classes": lambda: plan_of(
+        expunge.LogisticRegression(rho=0.3, class_weight={0: 3.0}, solver="dual_averaging"), FIVE
+    ),
+    "svm of five": lambda: plan_of(expunge.LinearSVC(rho=0.3, fit_intercept=False, solver="dual_averaging"), FIVE),
+    "huber": lambda: plan_of(expunge.HuberRegressor(rho=0.3, solver=DualAveraging(target_range=(-1, 1))), X[:, 1]),
+    "linear": lambda: plan_of(expunge.LinearRegression(rho=0.3, solver=DualAveraging(target_range=(-1, 1))), X[:, 1]),
     "k-means": lambda: plan_of(expunge.KMeans(3, radius=2.0, rho=0.3, random_state=0)),
     "k-means in a box": lambda: plan_of(
         expunge.KMeans(3, low=-3, high=[3, 2, 5], rho=0.3, random_state=0, coupling="sequential")

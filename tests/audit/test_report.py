@@ -26,6 +26,7 @@ from expunge.audit.page import shown
 from expunge.audit.plots import activity_plot, calibration_plot, score_plot
 from expunge.audit.score_tables import share_or_dash
 from expunge.base.errors import NotAStore, StoreError
+from expunge.solvers import DualAveraging
 
 pytest.importorskip("matplotlib")
 RNG = np.random.default_rng(5)
@@ -72,7 +73,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("folder of a store") / "<b>model&.expunge"
-    expunge.LogisticRegression(rho=0.5, steps=16).fit(X, Y, ids=IDS).save(path)
+    expunge.LogisticRegression(rho=0.5, solver=DualAveraging(steps=16)).fit(X, Y, ids=IDS).save(path)
     with expunge.open(path) as model:
         model.unlearn(IDS[:3])
         model.insert(X[:1], Y[:1], ids=["newcomer"])

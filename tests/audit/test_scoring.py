@@ -17,6 +17,7 @@ from expunge.audit.metrics import coarse_share
 from expunge.audit.score_tables import largest_classes
 from expunge.audit.scoring import check_score, score_blocks, score_on
 from expunge.base.errors import BadRecords
+from expunge.solvers import DualAveraging
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(400, 3)) / 3
@@ -31,10 +32,13 @@ RIVAL = "accuracy of always naming the most frequent class"
 def models():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logistic, svm = expunge.LogisticRegression(rho=1.0), expunge.LinearSVC(rho=1.0)
+        logistic, svm = (
+            expunge.LogisticRegression(rho=1.0, solver="dual_averaging"),
+            expunge.LinearSVC(rho=1.0, solver="dual_averaging"),
+        )
         return {
-            "two": logistic.fit(X, TWO), "three": expunge.LogisticRegression(rho=1.0).fit(X, THREE),
-            "svm": svm.fit(X, TWO), "svm of three": expunge.LinearSVC(rho=1.0).fit(X, THREE),
+            "two": logistic.fit(X, TWO), "three": expunge.LogisticRegression(rho=1.0, solver="dual_averaging").fit(X, THREE),
+            "svm": svm.fit(X, TWO), "svm of three": expunge.LinearSVC(rho=1.0, solver="dual_averaging").fit(X, THREE),
             "ridge": expunge.Ridge().fit(X, AMOUNT), "k-means": expunge.KMeans(3, rho=1.0, radius=2.0).fit(X),
         }  # fmt: skip
 
@@ -218,7 +222,7 @@ def test_blocks_give_the_scores_of_the_whole(models, name, y):
 
 def test_rows_are_not_kept(models):
     """What is kept of a record: its class twice, its score and two probabilities, and as much again to put together."""
-    wide = expunge.LogisticRegression(rho=1.0, steps=8).fit(np.tile(X, 30), TWO)
+    wide = expunge.LogisticRegression(rho=1.0, solver=DualAveraging(steps=8)).fit(np.tile(X, 30), TWO)
     many, rows = 40, np.tile(X, (10, 30))
     tracemalloc.start()
     score = score_blocks(wide, ((rows + 0.0, np.tile(TWO, 10)) for _ in range(many)))

@@ -36,7 +36,7 @@ def fitted(kind):
     y = np.where(X[:, 0] > 0.1 * rng.normal(size=2000), "yes, <b>surely</b>", "no")
     match kind:
         case "logistic":
-            return expunge.LogisticRegression(rho=0.2).fit(X, y), (X, y)
+            return expunge.LogisticRegression(rho=0.2, solver="dual_averaging").fit(X, y), (X, y)
         case "kmeans":
             return expunge.KMeans(3, rho=0.3, radius=2.0).fit(X), X
         case "ridge":

@@ -18,6 +18,7 @@ import numpy as np
 import expunge
 import expunge.store
 from expunge.base.errors import ExpungeError
+from expunge.solvers import DualAveraging
 from expunge.store.chain import export
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
@@ -37,10 +38,14 @@ IDS = np.array([f"person {number}" for number in range(60)])
 def write_models(folder: Path) -> list[Path]:
     """Write a store of each kind."""
     models = {
-        "sums": expunge.LogisticRegression(rho=0.5, steps=4, records_per_subject=2).fit(X, Y, IDS, IDS),
+        "sums": expunge.LogisticRegression(rho=0.5, solver=DualAveraging(steps=4, records_per_subject=2)).fit(
+            X, Y, IDS, IDS
+        ),
         "descent": expunge.LogisticRegression(rho=0.5, solver="gradient_descent").fit(X, Y),
-        "projected": expunge.LogisticRegression(rho=0.5, n_components=2).fit(X, Y),
-        "arrival": expunge.HuberRegressor(schedule="arrival", target_range=(-1, 1), rho=1.0).fit(X, X[:, 0]),
+        "projected": expunge.LogisticRegression(rho=0.5, solver=DualAveraging(n_components=2)).fit(X, Y),
+        "arrival": expunge.HuberRegressor(solver=DualAveraging(schedule="arrival", target_range=(-1, 1)), rho=1.0).fit(
+            X, X[:, 0]
+        ),
         "clusters": expunge.KMeans(2, low=[-3] * 3, high=[3] * 3).fit(X),
         "ridge": expunge.Ridge(feature_bound=9, target_bound=9).fit(X, X[:, 0]),
     }
@@ -169,7 +174,7 @@ def forgeries(folder: Path) -> Iterator[tuple[str, str]]:
     key, other, path, backup = (folder / name for name in ("key", "other", "signed", "backup"))
     expunge.store.make_signing_key(key)
     expunge.store.make_signing_key(other)
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(path)
     expunge.store.backup(path, backup)
     with expunge.open(path, sign_with=key) as model:
         model.unlearn([5])

@@ -18,6 +18,7 @@ from expunge.base.errors import SizeWarning
 from expunge.base.intake import Delete, Insert, Request
 from expunge.engine.outcome import Outcome
 from expunge.engine.streams import apply
+from expunge.solvers import DualAveraging
 
 FEATURES, INSERTIONS, SHRINKING = 20, 0.7, 5
 LEAST, MOST = 1_000, 200_000
@@ -121,7 +122,9 @@ def soak(
 ) -> tuple[Soak, LogisticRegression]:  # fmt: skip
     """Let a model live through many requests, and verify it at the end."""
     life, found = Life(seed, least, most), Soak(schedule)
-    model = LogisticRegression(classes=[0, 1], schedule=schedule, rho=rho, expected_records=8 * least)  # type: ignore[arg-type]
+    model = LogisticRegression(
+        classes=[0, 1], solver=DualAveraging(schedule=schedule), rho=rho, expected_records=8 * least
+    )  # type: ignore[arg-type]
     X, y = life.rows(least)
     model.partial_fit(X, y, ids=[life.enter() for _ in range(least)])
 

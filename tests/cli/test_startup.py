@@ -10,6 +10,7 @@ import pytest
 import expunge
 from cli.tables import people
 from expunge.cli.phrases import at_the_prompt
+from expunge.solvers import DualAveraging
 
 HEAVY = {"joblib", "matplotlib", "narwhals", "pandas", "polars", "pyarrow", "rich", "sklearn", "threadpoolctl"}
 PARTS = {"scipy.fft", "scipy.linalg", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats"}
@@ -130,6 +131,6 @@ def test_no_library_is_imported_once_a_request_is_recorded(tmp_path):
     """Where a place becomes empty, only a replay computes scores."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3)) / 4
-    model = expunge.LogisticRegression(rho=0.9, mechanism="tree", steps=400)
+    model = expunge.LogisticRegression(rho=0.9, solver=DualAveraging(mechanism="tree", steps=400))
     model.fit(X, np.arange(40) % 2).save(tmp_path / "tree.expunge")
     subprocess.run([sys.executable, "-W", "ignore", "-c", AFTER_THE_COIN], cwd=tmp_path, check=True)

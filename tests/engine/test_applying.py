@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import expunge.engine.changing
+from cases.chosen import chosen
 from cases.toys import interrupted, people, state, toy
 from expunge import BinaryTree, Identity, LinearSVC, LogisticRegression, learn, verify
 from expunge.base.errors import (
@@ -32,6 +33,7 @@ from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.schedules import Arrival, Everyone, Scattered, Shuffled
 from expunge.engine.streams import Applied, apply
+from expunge.solvers import DualAveraging
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 3)) * 0.2
@@ -39,7 +41,7 @@ Y = (X[:, 0] > 0).astype(int)
 
 
 def fitted(count=20, ids=None, subjects=None, **given):
-    return LogisticRegression(**{"rho": 0.5, "steps": 4, **given}).fit(X[:count], Y[:count], ids, subjects)
+    return LogisticRegression(**chosen(**{"rho": 0.5, "steps": 4, **given})).fit(X[:count], Y[:count], ids, subjects)
 
 
 def contents(model):
@@ -263,7 +265,7 @@ def test_the_warning_that_nothing_is_left_points_at_the_callers_line():
         lambda model: apply(model, [Delete([0, 1]), Delete([2, 3])]),
         lambda model: model.serve_request(model.prepare_request(Delete([0, 1, 2, 3]))),
     ):
-        model = LogisticRegression().fit(X, Y)
+        model = LogisticRegression(solver="dual_averaging").fit(X, Y)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             act(model)
@@ -347,7 +349,7 @@ def test_only_requests_of_one_form_are_merged():
 
 
 def test_sparse_requests_are_merged():
-    model = LinearSVC(rho=0.5, classes=[0, 1]).fit(sparse.csr_array(X[:20]), Y[:20])
+    model = LinearSVC(rho=0.5, classes=[0, 1], solver="dual_averaging").fit(sparse.csr_array(X[:20]), Y[:20])
     forms = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix)
     stream = [Insert((forms[j % 3](X[j : j + 2]), Y[j : j + 2])) for j in range(20, 40, 2)]
     assert apply(model, stream).bulks == 1
@@ -674,7 +676,9 @@ def simulate(rows, stream):
 def test_any_stream_in_any_bulks_does_what_it_does_one_by_one(drawn, bulk, every, schedule):
     stream = as_requests(drawn)
     start = {j: tuple(X[j]) for j in range(6)}
-    model = LogisticRegression(rho=0.6, steps=None, batch=2, schedule=schedule, classes=[0, 1], expected_records=8)
+    model = LogisticRegression(
+        rho=0.6, solver=DualAveraging(steps=None, batch=2, schedule=schedule), classes=[0, 1], expected_records=8
+    )
     model.fit(X[:6], Y[:6], ids=np.arange(6))
     expected, failing = simulate(start, stream)
     if failing is None:
@@ -805,7 +809,9 @@ def test_corrections_of_deleted_records_can_be_passed_over():
 
 
 def test_corrections_by_subject_can_be_passed_over():
-    model = LogisticRegression(random_state=0).fit(X[:9], Y[:9], subjects=[f"s{n}" for n in range(9)])
+    model = LogisticRegression(random_state=0, solver="dual_averaging").fit(
+        X[:9], Y[:9], subjects=[f"s{n}" for n in range(9)]
+    )
     model.unlearn(subjects=["s3"])
     assert model.replace(X[:2], Y[:2], subjects=["s3", "s4"], missing="ignore").added == 1
     with pytest.raises(UnknownId, match="s3"):
@@ -820,7 +826,7 @@ def test_columns_are_a_tuple(kind):
 
 
 def test_an_id_that_is_there_is_told_before_a_crowd():
-    model = LogisticRegression(random_state=0, records_per_subject=2, classes=[0, 1])
+    model = LogisticRegression(random_state=0, solver=DualAveraging(records_per_subject=2), classes=[0, 1])
     model.fit(X[:4], Y[:4], ids=["a", "b", "c", "d"], subjects=["s", "s", "t", "t"])
     with pytest.raises(DuplicateId, match="'a' is in the model already"):
         model.insert(X[:1], Y[:1], ids=["a"], subjects=["s"])

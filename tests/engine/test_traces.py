@@ -17,6 +17,7 @@ from expunge.engine.records.buffers import Buffers
 from expunge.engine.records.places import Places
 from expunge.engine.records.sparse import SparseColumn
 from expunge.engine.schedules import Assignment
+from expunge.solvers import DualAveraging
 
 PLACES, DELETIONS, MOST = 40, 50, 7
 SCHEDULE = Scattered(PLACES)
@@ -211,7 +212,7 @@ def test_a_pickled_model_says_nothing_of_the_longest_id_there_was():
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=(60, 2)) / 3, np.arange(60) % 2
     ids = np.array([f"p{number}" for number in range(59)] + ["a very long name"])
-    model = LogisticRegression(rho=1.0, steps=4, random_state=0).fit(x, y, ids=ids)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4), random_state=0).fit(x, y, ids=ids)
     model.unlearn(["a very long name"])
     again = pickle.loads(pickle.dumps(model))
     assert again.ids_.dtype == "U3"

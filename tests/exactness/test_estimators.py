@@ -11,6 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
+from cases.chosen import chosen
 from cases.patching import patched_everywhere, patched_method
 from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.checks import _state, _state_names, check_exact, compare, serve_and_commit
@@ -158,7 +159,7 @@ def compared(given, gone, count=6, runs=450, requests=None):
     kept = np.setdiff1d(np.arange(count), gone)
 
     def make(rng):
-        return LogisticRegression(**{"rho": 0.6, "steps": 4, "radius": 2.0, **given}, random_state=rng)
+        return LogisticRegression(**chosen(**{"rho": 0.6, "steps": 4, "radius": 2.0, **given}, random_state=rng))
 
     def unlearned(rng):
         model = make(rng).fit(X[:count, :2], y[:count], ids=np.arange(count))

@@ -25,6 +25,7 @@ from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.schedules import Everyone
 from expunge.engine.streams import apply
 from expunge.models import HuberRegressor, LinearRegression, LinearRegressor, LinearSVC, LogisticRegression
+from expunge.solvers import GradientDescent
 from expunge.solvers.gradient_descent import GradientDescentRule, GridGradient
 from expunge.solvers.losses import Hinge, Huber, Logistic, Squared
 from expunge.solvers.plans.defaults import ROUNDS, grid_bits
@@ -329,7 +330,7 @@ def problem(count=2048):
 @pytest.mark.parametrize("alpha", [0.003, 0.1])
 def test_the_penalised_model_is_close_to_scikit_learns(alpha, rate):
     X, y = problem()
-    mine = LogisticRegression(solver="gradient_descent", alpha=alpha, rho=1.0, rate=rate, random_state=0).fit(X, y)
+    mine = LogisticRegression(solver=GradientDescent(alpha=alpha, rate=rate), rho=1.0, random_state=0).fit(X, y)
     theirs = sklearn.linear_model.LogisticRegression(C=1 / (2048 * alpha)).fit(X, y)
     largest = np.abs(theirs.coef_).max()
     np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=(0.01 if rate == 1.0 else 0.05) * largest)
@@ -339,7 +340,7 @@ def test_the_penalised_model_is_close_to_scikit_learns(alpha, rate):
 def test_without_noise_least_squares_are_scikit_learns():
     X, _ = problem()
     y = X @ [1.0, -0.5, 0.25, 2.0] + 0.7
-    mine = LinearRegression(target_range=(-4, 4), solver="gradient_descent", rho=1.0, steps=400).fit(X, y)
+    mine = LinearRegression(solver=GradientDescent(target_range=(-4, 4), steps=400), rho=1.0).fit(X, y)
     np.testing.assert_allclose(mine.coef_, [1.0, -0.5, 0.25, 2.0], atol=0.02)
     assert mine.intercept_ == pytest.approx(0.7, abs=0.02)
 

@@ -14,6 +14,7 @@ from expunge import HuberRegressor, KMeans, LinearSVC, LogisticRegression, Ridge
 from expunge.base.errors import BadPlan, ExpungeError, PlanWarning, UnknownParameter
 from expunge.models import habits
 from expunge.models.preprocessing import BoundedScaler
+from expunge.solvers import DualAveraging
 from models.showcase import KINDS, X, Y
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -95,13 +96,13 @@ def test_what_is_advised_exists():
 def test_alpha_is_what_is_said_of_C():
     """The objective is scikit-learn's, divided by n·C."""
     with pytest.raises(BadPlan, match=r"alpha = 1/\(n·C\)"):
-        LogisticRegression(C=2.0).fit(X, Y)
+        LogisticRegression(C=2.0, solver="dual_averaging").fit(X, Y)
     rng = np.random.default_rng(1)
     rows = rng.uniform(-1, 1, size=(1024, 2)) / 1.5
     targets = (rows[:, 0] + rng.normal(size=1024) / 3 > 0).astype(int)
     weight = 0.05
     theirs = ScikitLearns(C=weight).fit(rows, targets)
-    ours = LogisticRegression(rho=1.0, epochs=200, alpha=1 / (1024 * weight)).fit(rows, targets)
+    ours = LogisticRegression(rho=1.0, solver=DualAveraging(epochs=200, alpha=1 / (1024 * weight))).fit(rows, targets)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=0.05)
     assert np.abs(theirs.coef_).max() > 1.0
 
@@ -136,7 +137,7 @@ def test_a_model_that_is_used_with_parameters_set_too_late_says_so_once(kind, us
 
 
 def test_a_stored_model_and_one_that_is_saved_say_so_too(tmp_path):
-    model = LogisticRegression().fit(X, Y).set_params(rho=0.7)
+    model = LogisticRegression(solver="dual_averaging").fit(X, Y).set_params(rho=0.7)
     with pytest.warns(PlanWarning, match=r"^rho: .*replan\(\)"):
         model.save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as stored:
@@ -149,13 +150,13 @@ def test_a_stored_model_and_one_that_is_saved_say_so_too(tmp_path):
 
 
 def test_what_is_fitted_or_planned_anew_is_not_warned_of():
-    model = LogisticRegression().set_params(rho=0.5).fit(X, Y)
+    model = LogisticRegression(solver="dual_averaging").set_params(rho=0.5).fit(X, Y)
     model.set_params(random_state=None, rho=0.5, classes=None).predict(X)
     model.set_params(rho=0.3).fit(X, Y).predict(X)
     model.set_params(rho=0.4).replan()
     model.predict(X)
     clone(model.set_params(rho=0.6)).fit(X, Y).predict(X)
-    pipe = make_pipeline(BoundedScaler(-1, 1), LogisticRegression())
+    pipe = make_pipeline(BoundedScaler(-1, 1), LogisticRegression(solver="dual_averaging"))
     pipe.set_params(logisticregression__rho=0.5).fit(X, Y)
     GridSearchCV(pipe, {"logisticregression__rho": [0.5, 1.0]}, cv=2).fit(X, Y).predict(X)
     pipe.set_params(logisticregression__rho=1.0, logisticregression__epochs=2)

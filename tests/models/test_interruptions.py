@@ -16,6 +16,7 @@ from expunge.base.intake import Replace
 from expunge.engine.changing import Change, chance_of_replay
 from expunge.engine.checks import _state, _state_names, compare
 from expunge.models import LinearRegression, LogisticRegression
+from expunge.solvers import DualAveraging
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4)) * 0.4
@@ -29,7 +30,7 @@ def assert_sound(model):
 
 @pytest.mark.parametrize("schedule", long_but(["scattered"], ["scattered", "shuffled"]))
 def test_ctrl_c_at_any_line_leaves_a_sound_model_that_goes_on(schedule):
-    base = LogisticRegression(rho=1.0, batch=15, schedule=schedule).fit(X, Y)
+    base = LogisticRegression(rho=1.0, solver=DualAveraging(batch=15, schedule=schedule)).fit(X, Y)
     for line in itertools.count():
         model = copy.deepcopy(base)
         done = interrupted(lambda model=model: model.unlearn([7]), line)
@@ -43,7 +44,7 @@ def test_ctrl_c_at_any_line_leaves_a_sound_model_that_goes_on(schedule):
 
 
 def test_ctrl_c_twice_during_a_commit_is_made_up_for(monkeypatch):
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
     write, calls = Change._write, []
 
     def twice(self):
@@ -76,7 +77,9 @@ def state_after(failing, deletes, runs, forget_the_coins=False):
     few, labels, ids = X[:6, :2], np.array([0, 1, 0, 1, 1, 0]), np.arange(6)
     rows, names = [], []
     for _ in range(runs):
-        model = LogisticRegression(rho=0.6, radius=2.0, steps=3, expected_records=6, classes=[0, 1])
+        model = LogisticRegression(
+            rho=0.6, solver=DualAveraging(radius=2.0, steps=3), expected_records=6, classes=[0, 1]
+        )
         model.fit(few, labels) if deletes else model.fit(few[1:], labels[1:], ids=ids[1:])
         if deletes:
             failing[0] = True
@@ -119,7 +122,7 @@ def test_to_try_again_with_new_coins_would_be_one(monkeypatch):
 
 def test_what_was_begun_survives_a_pickle(monkeypatch):
     failing = [True]
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
     replays_fail(monkeypatch, failing)
     with pytest.raises(MemoryError):
         model.unlearn(3)
@@ -133,7 +136,7 @@ def test_what_was_begun_survives_a_pickle(monkeypatch):
 
 
 def test_what_is_refused_is_not_tried_again():
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
     with pytest.raises(KeyError):
         model.unlearn(99)
     assert model._owner._pending is None
@@ -143,7 +146,7 @@ def test_what_is_refused_is_not_tried_again():
 
 def test_others_may_predict_while_requests_are_served():
     many = np.tile(X, (50, 1))
-    model = LogisticRegression(rho=0.1).fit(many, np.tile(Y, 50))
+    model = LogisticRegression(rho=0.1, solver="dual_averaging").fit(many, np.tile(Y, 50))
     stop, errors = threading.Event(), []
 
     def read():
@@ -165,7 +168,7 @@ def test_others_may_predict_while_requests_are_served():
 
 
 def test_two_threads_may_ask_at_once():
-    model = LogisticRegression(rho=0.5, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=0.5, solver=DualAveraging(steps=4)).fit(X, Y)
     halves = [
         threading.Thread(target=lambda part=part: [model.unlearn(one) for one in part])
         for part in (range(20), range(20, 40))
@@ -179,7 +182,7 @@ def test_two_threads_may_ask_at_once():
 
 
 def test_who_waits_while_all_is_fitted_anew_is_served_by_the_new_owner():
-    model = LogisticRegression(rho=0.5, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=0.5, solver=DualAveraging(steps=4)).fit(X, Y)
     before, worker = model._owner, threading.Thread(target=lambda: model.unlearn(3))
     with before.lock:
         worker.start()
@@ -192,7 +195,7 @@ def test_who_waits_while_all_is_fitted_anew_is_served_by_the_new_owner():
 
 
 def test_a_copy_has_its_own_records():
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
     other = copy.copy(model)
     other.unlearn([1])
     assert (model.n_records_, other.n_records_) == (60, 59)
@@ -201,13 +204,13 @@ def test_a_copy_has_its_own_records():
 
 
 def test_verify_notices_a_model_that_is_not_the_transcripts():
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
     model.coef_[:] = 7.0
     assert model.verify().problems == ("coef_: does not fit the transcript",)
 
 
 def test_the_transcript_is_arrays_and_verify_notices_a_change_of_one():
-    model = LogisticRegression(rho=0.5, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=0.5, solver=DualAveraging(steps=4)).fit(X, Y)
     assert [type(table) for table in (model.transcript_.sums, model.transcript_.answers)] == [np.ndarray] * 2
     assert model.transcript_.iterates.shape == (4, 5)
     model.transcript_.answers[2, 1] += 1e-9
@@ -215,7 +218,7 @@ def test_the_transcript_is_arrays_and_verify_notices_a_change_of_one():
 
 
 def test_a_publication_that_fails_is_made_up_for(monkeypatch):
-    model = LogisticRegression(rho=1.0, steps=4).fit(X, Y)
+    model = LogisticRegression(rho=1.0, solver=DualAveraging(steps=4)).fit(X, Y)
 
     def fails(self):
         raise MemoryError
@@ -231,7 +234,9 @@ def test_a_publication_that_fails_is_made_up_for(monkeypatch):
 
 def test_numpys_numbers_clip_as_well():
     for clip in (2, 2.0, np.int64(2), np.float32(2)):
-        model = LinearRegression(target_range=(-1, 1), clip=clip, rho=0.1, radius=400.0).fit(X, X[:, 0])
+        model = LinearRegression(solver=DualAveraging(target_range=(-1, 1), clip=clip, radius=400.0), rho=0.1).fit(
+            X, X[:, 0]
+        )
         assert model.plan_.clip == 2.0
         assert model.replay_probability(range(60)).max() <= 0.1 + 1e-9
 
@@ -239,11 +244,11 @@ def test_numpys_numbers_clip_as_well():
 def test_subjects_may_be_python_strings():
     names = np.array([f"s{j // 2}" for j in range(60)], dtype=object)
     with pytest.raises(BadRecords, match="'s0' would have 2 records"):
-        LogisticRegression().fit(X, Y, subjects=names)
+        LogisticRegression(solver="dual_averaging").fit(X, Y, subjects=names)
 
 
 def test_the_chance_of_a_replacement_is_that_of_the_row_as_it_will_enter():
-    model = LogisticRegression(rho=0.1, random_state=0).fit(X, Y)
+    model = LogisticRegression(rho=0.1, random_state=0, solver="dual_averaging").fit(X, Y)
     learner, records, transcript = model.plan_.learner, model._records, model.transcript_
     row = X[:1] / np.linalg.norm(X[:1])
     chances = [chance_of_replay(learner, records, transcript, Replace((k * row, [1.0]), [5])) for k in (1, 100)]
@@ -253,7 +258,7 @@ def test_the_chance_of_a_replacement_is_that_of_the_row_as_it_will_enter():
 
 
 def test_ids_may_be_a_set():
-    model = LogisticRegression(steps=4).fit(X, Y)
+    model = LogisticRegression(solver=DualAveraging(steps=4)).fit(X, Y)
     assert model.unlearn({3, 5}).removed == 2
 
 
@@ -266,7 +271,7 @@ def test_a_generator_goes_on_alike_whether_or_not_a_request_had_to_be_finished(m
     states = []
     for fails in (True, False):
         given = np.random.default_rng(5)
-        model = LogisticRegression(random_state=given, rho=0.7, steps=4).fit(X[:40], Y[:40])
+        model = LogisticRegression(random_state=given, rho=0.7, solver=DualAveraging(steps=4)).fit(X[:40], Y[:40])
         with monkeypatch.context() as patch:
             if fails:
                 patch.setattr("expunge.engine.owner.decide_on", broken)
@@ -282,7 +287,7 @@ def test_a_generator_goes_on_alike_whether_or_not_a_request_had_to_be_finished(m
 
 def test_a_pending_request_does_not_look_at_what_was_given_any_more():
     for number in range(100, 500, 9):
-        model = LogisticRegression(rho=0.7, steps=4, random_state=0).fit(X[:40], Y[:40])
+        model = LogisticRegression(rho=0.7, solver=DualAveraging(steps=4), random_state=0).fit(X[:40], Y[:40])
         rows, names = X[40:42].copy(), np.array([90, 91])
         interrupted(lambda model=model, rows=rows, names=names: model.insert(rows, Y[40:42], ids=names), number)
         rows[:] = np.nan
@@ -293,7 +298,9 @@ def test_a_pending_request_does_not_look_at_what_was_given_any_more():
 
 
 def test_other_threads_see_whole_states():
-    model = LogisticRegression(rho=0.5, steps=16, schedule="shuffled", expected_records=64).fit(X, Y)
+    model = LogisticRegression(rho=0.5, solver=DualAveraging(steps=16, schedule="shuffled"), expected_records=64).fit(
+        X, Y
+    )
     stop = threading.Event()
 
     def serve():

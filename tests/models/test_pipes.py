@@ -32,7 +32,7 @@ def fitted(*steps, **given):
 
 
 def logistic():
-    return LogisticRegression(classes=[0, 1])
+    return LogisticRegression(classes=[0, 1], solver="dual_averaging")
 
 
 def test_the_recipe_of_the_docs_can_be_saved_and_opened(tmp_path):

@@ -6,11 +6,13 @@ from scipy import sparse
 
 import expunge
 from cases import opened, stored
+from cases.chosen import chosen
 from expunge.audit.forecast.forecasting import forecast
 from expunge.base.errors import BadPlan
 from expunge.base.norms import shortened
 from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import EarlierProjection
+from expunge.solvers import DualAveraging
 from expunge.solvers.projection import Projection, stretch
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -20,7 +22,7 @@ Y = np.arange(64) % 2
 
 
 def fitted(rows=X, **given):
-    return expunge.LogisticRegression(**{"rho": 0.5, "steps": 8, "n_components": 5, **given}).fit(
+    return expunge.LogisticRegression(**chosen(**{"rho": 0.5, "steps": 8, "n_components": 5, **given})).fit(
         rows, Y[: rows.shape[0]]
     )
 
@@ -77,7 +79,9 @@ def test_what_is_ingested_is_projected_likewise(tmp_path):
     for name, blocks in (("dense", [X[:30], X[30:]]), ("sparse", [sparse.csr_array(X[:9]), sparse.csr_array(X[9:])])):
         ends = np.cumsum([block.shape[0] for block in blocks])
         source = [(block, Y[end - block.shape[0] : end]) for block, end in zip(blocks, ends, strict=True)]
-        wanted = expunge.LogisticRegression(rho=0.5, steps=8, n_components=5, classes=[0, 1], expected_records=64)
+        wanted = expunge.LogisticRegression(
+            rho=0.5, solver=DualAveraging(steps=8, n_components=5), classes=[0, 1], expected_records=64
+        )
         with expunge.ingest(wanted, source, tmp_path / name) as model:
             projected = model._projection.apply(X)
             limit = model.plan_.feature_norm
@@ -117,7 +121,7 @@ def test_hardly_a_row_is_shortened_because_it_was_projected():
     """At the norm itself, as in earlier versions, it was nearly half of those that have it."""
     rows = RNG.normal(size=(2000, 300))
     rows /= np.linalg.norm(rows, axis=1)[:, None]
-    model = expunge.LogisticRegression(rho=0.1, n_components=60).fit(rows, np.arange(2000) % 2)
+    model = expunge.LogisticRegression(rho=0.1, solver=DualAveraging(n_components=60)).fit(rows, np.arange(2000) % 2)
     lengths = np.linalg.norm(model._encode_rows(rows), axis=1)
     assert np.mean(lengths > 1.0) > 0.4
     assert np.mean(lengths > model.plan_.feature_norm) == 0.0
@@ -149,7 +153,7 @@ def test_units_do_not_matter():
 def test_a_forecast_is_of_rows_as_they_come():
     plan = fitted(feature_norm=3.0, rho=0.3).plan_
     assert plan.bounded(np.ones((1, 1))).item() == pytest.approx(3.0)
-    wanted = expunge.LogisticRegression(n_components=5, rho=0.3, classes=[0, 1])
+    wanted = expunge.LogisticRegression(solver=DualAveraging(n_components=5), rho=0.3, classes=[0, 1])
     assert forecast(wanted, 200, 40, seconds=0.1).plan.projected
 
 

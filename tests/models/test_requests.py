@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
+from cases.chosen import chosen
 from cases.toys import state
 from expunge.base.errors import BadRecords
 from expunge.engine.changing import Change
 from expunge.engine.records.memory import MemoryRecords
 from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.models.preprocessing import bound_rows
+from expunge.solvers import DualAveraging
 
 
 def table(count=40, features=3, seed=0):
@@ -105,7 +107,7 @@ def test_a_corrected_record_keeps_its_id_and_loses_its_content():
 def test_a_deleted_record_leaves_no_bytes_behind():
     X, y = table()
     X[13] = [0.123456789, 0.2345678901, 0.345678901]  # short: it is kept as given
-    model = LogisticRegression(rho=0.5).fit(X, y)
+    model = LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, y)
     assert X[13].tobytes() in pickle.dumps(model)
     model.unlearn(13)
     assert X[13].tobytes() not in pickle.dumps(model)
@@ -129,7 +131,7 @@ def test_everything_can_be_deleted_with_a_warning_and_growth_starts_from_nothing
 def test_sparse_records_are_deleted_inserted_and_corrected_like_dense_ones():
     X, y = table(40, 6)
     X[np.random.default_rng(1).random(X.shape) < 0.5] = 0.0
-    one, other = (LogisticRegression(rho=0.5, random_state=1) for _ in range(2))
+    one, other = (LogisticRegression(rho=0.5, random_state=1, solver="dual_averaging") for _ in range(2))
     one.fit(X[:30], y[:30])
     other.fit(sparse.csr_array(X[:30]), y[:30])
     for model, form in ((one, np.asarray), (other, sparse.csr_array)):
@@ -203,7 +205,7 @@ def test_a_commit_that_fails_is_finished_by_the_next_request(monkeypatch, schedu
 def test_a_dense_model_takes_sparse_records_and_the_other_way_round():
     X, y = table()
     for first, later in ((X, sparse.csr_array(X)), (sparse.csr_array(X), X)):
-        model = LogisticRegression(random_state=0).fit(first, y)
+        model = LogisticRegression(random_state=0, solver="dual_averaging").fit(first, y)
         model.insert(later[:3], y[:3])
         model.replace(later[3:4], y[3:4], [0])
         assert_sound(model)
@@ -225,7 +227,7 @@ def test_without_noise_a_record_that_contributes_nothing_is_kept():
     X = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 8)
     y = np.array([1, 0, 1, 0] * 8)
     X[0] = 0.0
-    model = LinearSVC(rho=1.0, random_state=0, fit_intercept=False).fit(X, y)
+    model = LinearSVC(rho=1.0, random_state=0, fit_intercept=False, solver="dual_averaging").fit(X, y)
     before = model.coef_.copy()
     assert model.replay_probability(0) == 0.0
     assert model.unlearn(0).kept
@@ -336,11 +338,11 @@ def test_each_request_has_its_own_randomness_though_the_random_state_is_fixed():
 def test_a_generator_may_be_given_and_is_used_up():
     X, y = table()
     rng = np.random.default_rng(0)
-    models = [LogisticRegression(rho=0.5, random_state=rng).fit(X, y) for _ in range(2)]
+    models = [LogisticRegression(rho=0.5, random_state=rng, solver="dual_averaging").fit(X, y) for _ in range(2)]
     assert not np.array_equal(models[0].coef_, models[1].coef_)
-    same = LogisticRegression(rho=0.5, random_state=np.random.default_rng(0)).fit(X, y)
+    same = LogisticRegression(rho=0.5, random_state=np.random.default_rng(0), solver="dual_averaging").fit(X, y)
     assert np.array_equal(models[0].coef_, same.coef_)
-    old = LogisticRegression(rho=0.5, random_state=np.random.RandomState(0)).fit(X, y)
+    old = LogisticRegression(rho=0.5, random_state=np.random.RandomState(0), solver="dual_averaging").fit(X, y)
     assert old.unlearn(0).removed == 1
 
 
@@ -393,7 +395,7 @@ def test_deletions_replay_as_often_as_the_replay_probability_says(given):
     """500 fits; the standardised number of replays exceeds 4 in 1 of 16,000 tests (fixed seeds)."""
     X, y = table(12)
     rng = np.random.default_rng(8)
-    model = LogisticRegression(rho=0.7, steps=None if "batch" in given else 4, random_state=rng, **given)
+    model = LogisticRegression(**chosen(rho=0.7, steps=None if "batch" in given else 4, random_state=rng, **given))
     chances, replays = [], 0
     for _ in range(500):
         model.fit(X, y)
@@ -406,7 +408,7 @@ def test_deletions_replay_as_often_as_the_replay_probability_says(given):
 
 def test_with_several_epochs_the_replay_probability_is_an_upper_bound():
     X, y = table(12)
-    model = LogisticRegression(rho=0.7, steps=4, epochs=3, random_state=np.random.default_rng(8))
+    model = LogisticRegression(rho=0.7, solver=DualAveraging(steps=4, epochs=3), random_state=np.random.default_rng(8))
     chances, replays = [], 0
     for _ in range(500):
         model.fit(X, y)
@@ -420,7 +422,7 @@ def test_a_subject_with_all_its_declared_records_replays_no_more_often_than_plan
     rng = np.random.default_rng(9)
     X, y = np.ones((12, 1)), np.tile([0, 1], 6)
     subjects = np.where(y == 1, 0, 1 + np.arange(12))
-    model = LinearSVC(rho=0.4, steps=1, records_per_subject=6, random_state=rng, feature_norm=1.0)
+    model = LinearSVC(rho=0.4, solver=DualAveraging(steps=1, records_per_subject=6, feature_norm=1.0), random_state=rng)
     replays = sum(not model.fit(X, y, subjects=subjects).unlearn(subjects=0).kept for _ in range(400))
     assert abs(replays - 160) < 4 * math.sqrt(400 * 0.4 * 0.6)
 
@@ -429,7 +431,9 @@ def test_what_deleting_a_person_may_cost_can_be_asked_by_subject():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(400, 3)) / 3
     people = np.arange(400) // 2
-    model = LogisticRegression(rho=0.3, records_per_subject=2, random_state=0).fit(X, X[:, 0] > 0, subjects=people)
+    model = LogisticRegression(rho=0.3, solver=DualAveraging(records_per_subject=2), random_state=0).fit(
+        X, X[:, 0] > 0, subjects=people
+    )
     chances = model.replay_probability(subjects=[7, 19])
     assert chances.shape == (2,)
     assert (chances > 0).all()

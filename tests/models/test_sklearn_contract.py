@@ -21,25 +21,28 @@ from expunge.models import (
     Ridge,
 )
 from expunge.models.preprocessing import BoundedScaler
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
 
 RANGE = (-4.0, 4.0)
 CHECKED = [
-    LogisticRegression(),
+    LogisticRegression(solver="dual_averaging"),
     LogisticRegression(solver="frank_wolfe"),
-    LogisticRegression(n_components="auto"),
-    LogisticRegression(schedule="shuffled", mechanism="tree", coupling="sequential", feature_norm=20.0),
-    LogisticRegression(epochs=5, selector="last"),
+    LogisticRegression(solver=DualAveraging(n_components="auto")),
+    LogisticRegression(
+        solver=DualAveraging(schedule="shuffled", mechanism="tree", coupling="sequential", feature_norm=20.0)
+    ),
+    LogisticRegression(solver=DualAveraging(epochs=5, selector="last")),
     LogisticRegression(solver="gradient_descent"),
-    LinearSVC(),
-    LinearSVC(solver="frank_wolfe", domain="l1", epochs=10),
-    LinearRegression(target_range=RANGE, feature_norm=4.0),
-    LinearRegression(target_range=RANGE, feature_norm=4.0, solver="frank_wolfe", epochs=5, radius=0.5),
-    LinearRegression(target_range=RANGE, feature_norm=4.0, n_components="auto"),
-    HuberRegressor(target_range=RANGE, feature_norm=4.0),
-    HuberRegressor(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001),
+    LinearSVC(solver="dual_averaging"),
+    LinearSVC(solver=FrankWolfe(domain="l1", epochs=10)),
+    LinearRegression(solver=DualAveraging(target_range=RANGE, feature_norm=4.0)),
+    LinearRegression(solver=FrankWolfe(target_range=RANGE, feature_norm=4.0, epochs=5, radius=0.5)),
+    LinearRegression(solver=DualAveraging(target_range=RANGE, feature_norm=4.0, n_components="auto")),
+    HuberRegressor(solver=DualAveraging(target_range=RANGE, feature_norm=4.0)),
+    HuberRegressor(solver=DualAveraging(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001)),
     KMeans(radius=300.0),
     KMeans(3, low=-150, high=150, coupling="sequential"),
-    HuberRegressor(target_range=RANGE, feature_norm=4.0, solver="gradient_descent", rate=0.5),
+    HuberRegressor(solver=GradientDescent(target_range=RANGE, feature_norm=4.0, rate=0.5)),
     PoissonRegressor(),
     PoissonRegressor(rho=1.0, standardize=False),
     Ridge(),
@@ -188,9 +191,13 @@ def test_a_frames_columns_are_known_by_name():
     pandas = pytest.importorskip("pandas")
     X = rows()
     frame = pandas.DataFrame(X, columns=[*"abcde"])
-    model = LogisticRegression(random_state=0).fit(frame, pandas.Series(classes(X)), ids=frame.index)
+    model = LogisticRegression(random_state=0, solver="dual_averaging").fit(
+        frame, pandas.Series(classes(X)), ids=frame.index
+    )
     assert model.feature_names_in_.tolist() == [*"abcde"]
-    assert np.array_equal(model.coef_, LogisticRegression(random_state=0).fit(X, classes(X)).coef_)
+    assert np.array_equal(
+        model.coef_, LogisticRegression(random_state=0, solver="dual_averaging").fit(X, classes(X)).coef_
+    )
     model.unlearn(frame.index[:3])
     model.insert(frame[:3], classes(X)[:3], ids=frame.index[:3])
     with pytest.raises(ValueError, match="feature names"):
@@ -202,9 +209,13 @@ def test_frames_of_polars_are_frames_too():
     polars = pytest.importorskip("polars")
     X = rows()
     frame = polars.DataFrame(X, schema=[*"abcde"])
-    model = LogisticRegression(random_state=0).fit(frame, polars.Series(classes(X)), ids=np.arange(len(X)))
+    model = LogisticRegression(random_state=0, solver="dual_averaging").fit(
+        frame, polars.Series(classes(X)), ids=np.arange(len(X))
+    )
     assert model.feature_names_in_.tolist() == [*"abcde"]
-    assert np.array_equal(model.coef_, LogisticRegression(random_state=0).fit(X, classes(X)).coef_)
+    assert np.array_equal(
+        model.coef_, LogisticRegression(random_state=0, solver="dual_averaging").fit(X, classes(X)).coef_
+    )
     model.insert(frame[:3], classes(X)[:3], ids=[1001, 1002, 1003])
     assert np.array_equal(model.to_sklearn().predict(frame), model.predict(frame))
     assert model.verify().ok
@@ -213,15 +224,15 @@ def test_frames_of_polars_are_frames_too():
 def test_classes_may_be_strings_booleans_or_any_numbers():
     X = rows()
     codes = classes(X, 3)
-    plain = LogisticRegression(random_state=0, rho=0.5).fit(X, codes)
+    plain = LogisticRegression(random_state=0, rho=0.5, solver="dual_averaging").fit(X, codes)
     for names in (np.array(["a", "bb", "c"]), np.array(["a", "bb", "c"], dtype=object), np.array([-5, 0, 17])):
-        model = LogisticRegression(random_state=0, rho=0.5).fit(X, names[codes])
+        model = LogisticRegression(random_state=0, rho=0.5, solver="dual_averaging").fit(X, names[codes])
         assert np.array_equal(model.classes_, names)
         assert np.array_equal(model.coef_, plain.coef_)
         assert np.array_equal(model.predict(X), names[plain.predict(X)])
         model.replace(X[:1], names[:1], ids=3)
         assert model.verify().ok
-    yes = LinearSVC(random_state=0).fit(X, codes == 1)
+    yes = LinearSVC(random_state=0, solver="dual_averaging").fit(X, codes == 1)
     assert yes.predict(X).dtype == bool
 
 
@@ -286,7 +297,9 @@ def test_ids_and_subjects_reach_the_model_through_a_pipeline():
     X = rows()
     ids, subjects = [f"r{j}" for j in range(90)], np.arange(90) // 2
     with sklearn.config_context(enable_metadata_routing=True):
-        model = LogisticRegression(random_state=0, records_per_subject=2).set_fit_request(ids=True, subjects=True)
+        model = LogisticRegression(random_state=0, solver=DualAveraging(records_per_subject=2)).set_fit_request(
+            ids=True, subjects=True
+        )
         whole = make_pipeline(BoundedScaler(-1, 1), model).fit(X, classes(X), ids=ids, subjects=subjects)
     last = whole[-1]
     assert last.unlearn("r17").removed == 1
@@ -298,9 +311,13 @@ def test_ids_and_subjects_reach_the_model_through_a_pipeline():
 
 def test_a_grid_search_and_cross_validation_run():
     X = rows(200)
-    found = GridSearchCV(LogisticRegression(random_state=0), {"radius": [1.0, 40.0], "epochs": [1, 3]}, cv=3)
+    found = GridSearchCV(
+        LogisticRegression(random_state=0, solver="dual_averaging"), {"radius": [1.0, 40.0], "epochs": [1, 3]}, cv=3
+    )
     assert found.fit(X, classes(X)).best_score_ > 0.8
     assert found.best_estimator_.unlearn(0).removed == 1
-    assert cross_val_score(LinearSVC(random_state=0), X, classes(X, 3), cv=3).mean() > 0.7
-    scores = cross_val_score(LinearRegression(target_range=(-9, 13), random_state=0, epochs=3), X, values(X), cv=3)
+    assert cross_val_score(LinearSVC(random_state=0, solver="dual_averaging"), X, classes(X, 3), cv=3).mean() > 0.7
+    scores = cross_val_score(
+        LinearRegression(solver=DualAveraging(target_range=(-9, 13), epochs=3), random_state=0), X, values(X), cv=3
+    )
     assert scores.mean() > 0.8

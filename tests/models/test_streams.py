@@ -7,10 +7,12 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
+from cases.chosen import chosen
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.base.errors import BadPlan, BadRecords, PlanWarning, SizeWarning
 from expunge.base.intake import Delete
 from expunge.engine.accounting import FOREVER, worst_case_rho
+from expunge.solvers import DualAveraging
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(400, 3)) / 3
@@ -19,7 +21,7 @@ STREAM = {"rho": 0.5, "schedule": "arrival", "expected_records": 256, "batch": 1
 
 
 def stream(**more):
-    return LogisticRegression(classes=[0, 1], **{**STREAM, **more})
+    return LogisticRegression(**chosen(classes=[0, 1], **{**STREAM, **more}))
 
 
 def fed(model, stop=400, by=1, **more):
@@ -64,7 +66,9 @@ def test_without_noise_a_stream_is_a_fit_to_the_last_bit():
 
 @pytest.mark.parametrize("schedule", ["scattered", "shuffled"])
 def test_with_other_schedules_partial_fit_is_insert(schedule):
-    model = LogisticRegression(classes=[0, 1], rho=0.5, schedule=schedule, expected_records=256, random_state=3)
+    model = LogisticRegression(
+        classes=[0, 1], rho=0.5, solver=DualAveraging(schedule=schedule), expected_records=256, random_state=3
+    )
     other = clone(model).fit(X[:100], Y[:100])
     fed(model, 100, by=100)
     model.partial_fit(X[100:150], Y[100:150])
@@ -83,7 +87,7 @@ def test_regressions_go_on_too(estimator):
 
 
 def test_classes_can_be_told_at_the_first_call():
-    model = LinearSVC(**STREAM).partial_fit(X[:1], Y[:1], classes=[0, 1])
+    model = LinearSVC(**chosen(**STREAM)).partial_fit(X[:1], Y[:1], classes=[0, 1])
     model.partial_fit(X[1:9], Y[1:9])
     model.partial_fit(X[9:12], Y[9:12], classes=[0, 1])
     assert model.classes_.tolist() == [0, 1]
@@ -97,7 +101,7 @@ def test_classes_can_be_told_at_the_first_call():
 
 
 def test_one_class_at_first_must_be_told_of_the_others():
-    model = LogisticRegression(**STREAM)
+    model = LogisticRegression(**chosen(**STREAM))
     with pytest.raises(BadRecords, match="classes="):
         model.partial_fit(X[:1], Y[:1])
     assert not hasattr(model, "classes_")
@@ -162,11 +166,11 @@ def test_rho_holds_up_to_the_horizon():
 
 
 def test_step_sizes_can_be_fixed_or_anytime_with_any_schedule():
-    assert not LogisticRegression().fit(X, Y).plan_.anytime
-    assert LogisticRegression(step_size="anytime").fit(X, Y).plan_.anytime
+    assert not LogisticRegression(solver="dual_averaging").fit(X, Y).plan_.anytime
+    assert LogisticRegression(solver=DualAveraging(step_size="anytime")).fit(X, Y).plan_.anytime
     assert not stream(step_size=0.1).fit(X, Y).plan_.anytime
-    fixed = LogisticRegression(steps=8, epochs=2).fit(X, Y).plan_
-    anytime = LogisticRegression(steps=8, epochs=2, step_size="anytime").fit(X, Y).plan_
+    fixed = LogisticRegression(solver=DualAveraging(steps=8, epochs=2)).fit(X, Y).plan_
+    anytime = LogisticRegression(solver=DualAveraging(steps=8, epochs=2, step_size="anytime")).fit(X, Y).plan_
     assert anytime.step_size == fixed.step_size
     assert (anytime.learner.rule.anytime, fixed.learner.rule.anytime) == (16, None)
 
@@ -202,7 +206,7 @@ def test_a_stream_that_outgrows_its_plan_says_so_once_and_offers_a_new_one():
 
 
 def test_a_stream_that_shrinks_says_so_too():
-    model = LogisticRegression(random_state=0).fit(X[:100], Y[:100])
+    model = LogisticRegression(random_state=0, solver="dual_averaging").fit(X[:100], Y[:100])
     model.unlearn(np.arange(68))
     with pytest.warns(SizeWarning, match="31 records"):
         model.unlearn([70])
@@ -262,7 +266,9 @@ def test_a_new_plan_keeps_ids_subjects_and_kinds_of_rows(kind):
     more = {"ids": [f"r{n}" for n in range(100)], "subjects": [f"s{n // 2}" for n in range(100)]}
     if kind != "subjects":
         del more["subjects"]
-    model = LogisticRegression(random_state=0, records_per_subject=2, n_components=2 if kind == "projected" else None)
+    model = LogisticRegression(
+        random_state=0, solver=DualAveraging(records_per_subject=2, n_components=2 if kind == "projected" else None)
+    )
     model.fit(sparse.csr_array(X[:100]) if kind == "sparse" else X[:100], Y[:100], **more)
     model.replan()
     assert model.verify().ok
@@ -273,7 +279,7 @@ def test_a_new_plan_keeps_ids_subjects_and_kinds_of_rows(kind):
 
 
 def test_a_new_plan_cannot_project_anew():
-    model = LogisticRegression(random_state=0, n_components="auto", rho=0.05, expected_records=64)
+    model = LogisticRegression(random_state=0, solver=DualAveraging(n_components="auto"), rho=0.05, expected_records=64)
     wide = RNG.normal(size=(64, 40))
     model.fit(wide, (wide[:, 0] > 0).astype(int))
     assert model.plan_.projected
@@ -369,7 +375,7 @@ def test_a_new_plan_must_be_for_about_as_many_records_as_there_are():
     model = stream().fit(X, Y)
     with pytest.raises(BadPlan, match="there are 400 records already"):
         model.replan(expected_records=50)
-    ranged = LinearRegression(target_range=(-1, 1), **STREAM).fit(X, X[:, 0])
+    ranged = LinearRegression(**chosen(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
     ranged.set_params(target_range=(-2, 2))
     with pytest.raises(BadPlan, match="target_range"):
         ranged.replan()
@@ -413,7 +419,7 @@ def test_masked_values_and_words_are_refused():
     for act in (lambda: model.insert(masked, Y[:2]), lambda: stream().fit(masked, Y[:2])):
         with pytest.raises(BadRecords, match="X: some values are masked"):
             act()
-    regression = LinearRegression(target_range=(-1, 1), **STREAM).fit(X, X[:, 0])
+    regression = LinearRegression(**chosen(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
     with pytest.raises(BadRecords, match="y: expected numbers"):
         regression.insert(X[:1], np.array(["high"]))
     with pytest.raises(BadRecords, match="ids are integers"):

@@ -12,6 +12,7 @@ from cases.printed import trained
 from expunge import Ball, DualAveragingRule, Learner, PerRecord, Shuffled
 from expunge.engine.accounting import paper_sigma
 from expunge.models import LogisticRegression
+from expunge.solvers import DualAveraging
 from expunge.solvers.frank_wolfe import HybridGradient
 from expunge.solvers.losses import Logistic, Squared
 from expunge.solvers.projection import stretch
@@ -77,7 +78,7 @@ def test_projected_rows_are_longer_than_the_analysis_says_unless_they_are_clippe
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 300))
     X /= np.linalg.norm(X, axis=1)[:, None]
-    model = LogisticRegression(n_components=20, rho=0.1).fit(X, X[:, 0] > 0)
+    model = LogisticRegression(solver=DualAveraging(n_components=20), rho=0.1).fit(X, X[:, 0] > 0)
     projection = model._projection.back(np.eye(20))
     assert projection.shape == (20, 300)  # k × d: it maps rows of d to rows of k
     assert np.linalg.norm(X @ projection.T, axis=1).max() > 1.3

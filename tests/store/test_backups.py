@@ -11,6 +11,7 @@ import pytest
 import expunge
 import expunge.store
 from expunge.base.errors import CorruptStore, NotAStore, StoreError
+from expunge.solvers import DualAveraging
 from expunge.store import Restored, backup, restore, scan
 from expunge.store.file import StoreFile
 from expunge.store.keys import make_key
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 
 @pytest.fixture
 def path(tmp_path):
-    model = expunge.LogisticRegression(rho=0.4, records_per_subject=2)
+    model = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(records_per_subject=2))
     model.fit(X[:200], Y[:200], ids=IDS[:200], subjects=SUBJECTS[:200]).save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -188,7 +189,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(path, tmp_path):
         model.unlearn(IDS[:5])
         exported = model.export_receipts()
     before = path.read_bytes()
-    expunge.LogisticRegression().fit(X, Y).save(tmp_path / "other")
+    expunge.LogisticRegression(solver="dual_averaging").fit(X, Y).save(tmp_path / "other")
     altered = json.loads(json.dumps(exported))
     altered["receipts"][0]["removed"] = 4
     backup(path, tmp_path / "newer")
@@ -295,7 +296,7 @@ def test_readers_go_on_reading_while_a_store_is_compacted(path):
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names are Unicode there")
 def test_a_store_whose_name_is_not_utf_8_is_backed_up_compacted_and_restored(tmp_path):
     path, copy = (tmp_path / os.fsdecode(name) for name in (b"m\xff.expunge", b"copy\xff"))
-    expunge.LogisticRegression().fit(np.eye(4), [0, 1, 0, 1]).save(path)
+    expunge.LogisticRegression(solver="dual_averaging").fit(np.eye(4), [0, 1, 0, 1]).save(path)
     with expunge.open(path) as model:
         model.compact()
         model.unlearn([1])

@@ -23,6 +23,7 @@ from expunge.base.errors import (
 )
 from expunge.models.file import open_file
 from expunge.models.projecting import unpacked
+from expunge.solvers import DualAveraging
 from expunge.solvers.losses import Logistic
 from expunge.solvers.plans.linear import make_plan
 from expunge.solvers.projection import Projection
@@ -47,7 +48,9 @@ def template(tmp_path_factory):
     """A store with a receipt, in a folder of its own."""
     path = tmp_path_factory.mktemp("template") / "model"
     # noise, so that sums and answers are kept apart; several steps, so that there are several blocks
-    model = LogisticRegression(rho=0.5, steps=4, records_per_subject=2).fit(X[:50], Y[:50], IDS[:50], SUBJECTS[:50])
+    model = LogisticRegression(rho=0.5, solver=DualAveraging(steps=4, records_per_subject=2)).fit(
+        X[:50], Y[:50], IDS[:50], SUBJECTS[:50]
+    )
     model.save(path)
     with expunge.open(path) as model:
         model.unlearn("person 3")
@@ -128,7 +131,7 @@ def test_what_is_no_path_is_refused(path):
 
 
 def fitted():
-    return LogisticRegression(rho=0.5, steps=4).fit(X[:50], Y[:50], IDS[:50])
+    return LogisticRegression(rho=0.5, solver=DualAveraging(steps=4)).fit(X[:50], Y[:50], IDS[:50])
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.write_text("precious")])

@@ -742,7 +742,7 @@ def test_what_is_no_federation_is_refused_by_name(path, tmp_path, under_way):
         federated.open(path.with_name("nothing"))
     assert not list(tmp_path.glob("nothing*"))
     model = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.9).fit(np.eye(20) / 2, np.arange(20) % 2).save(model)
+    expunge.LogisticRegression(rho=0.9, solver="dual_averaging").fit(np.eye(20) / 2, np.arange(20) % 2).save(model)
     with pytest.raises(NotAStore, match=r"the file of a model; open it with expunge\.open"):
         federated.open(model)
     with pytest.raises(NotAStore, match=r"the file of a federation; open it with expunge\.federated\.open"):

@@ -20,7 +20,7 @@ Y = X[:, 0] > 0
 @pytest.fixture
 def path(tmp_path):
     """A store with three receipts, of which the first and the last are large."""
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         for ids in (np.arange(10, 40), [40], np.arange(50, 80)):
             model.unlearn(ids)

@@ -11,6 +11,7 @@ from scipy import sparse
 
 import expunge
 import expunge.store
+from cases.chosen import chosen
 from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NotAStore, StoreError
 
 rng = np.random.default_rng(3)
@@ -20,7 +21,7 @@ IDS = np.array([f"customer {number:04d}" for number in range(400)])
 
 
 def model(**more):
-    return expunge.LogisticRegression(classes=[False, True], rho=0.4, **more)
+    return expunge.LogisticRegression(**chosen(classes=[False, True], rho=0.4, **more))
 
 
 def blocks(rows=90, ids=IDS, y=Y, features=X):
@@ -80,11 +81,11 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path):
         (blocks(features=bad), model(), BadRecords, "200"),
         (blocks(ids=twice), model(), DuplicateId, "customer 0005"),
         (blocks(y=targets), model(), BadRecords, "not one of the model's classes"),
-        (blocks(), expunge.LogisticRegression(), BadPlan, "classes: declare"),
+        (blocks(), expunge.LogisticRegression(solver="dual_averaging"), BadPlan, "classes: declare"),
         (((X, None),), model(), BadRecords, "target"),
         (iter(()), model(), BadRecords, "no records"),
         (blocks(), "a model", BadPlan, "model: expected"),
-        (blocks(), expunge.LinearRegression(), BadPlan, "target_range"),
+        (blocks(), expunge.LinearRegression(solver="dual_averaging"), BadPlan, "target_range"),
         (((X, Y, IDS, np.zeros(400, dtype=int)),), model(), BadRecords, "records_per_subject"),
         ("nowhere.csv", model(), BadRecords, "nowhere.csv"),
     ):

@@ -9,6 +9,7 @@ import expunge
 from cases.keys import keys_from
 from cases.toys import interrupted
 from expunge.base.intake import Delete, Insert
+from expunge.solvers import DualAveraging
 from expunge.store import scan
 
 LINES = 60
@@ -41,7 +42,7 @@ def serve(path, kind, line=10**9):
 @pytest.mark.parametrize(("kind", "rho"), [("delete", 1.0), ("delete", 0.3), ("insert", 1.0)])
 def test_ctrl_c_at_any_line(kind, rho, tmp_path):
     saved = tmp_path / "saved"
-    expunge.LogisticRegression(rho=rho, steps=4).fit(X[:120], Y[:120]).save(saved)
+    expunge.LogisticRegression(rho=rho, solver=DualAveraging(steps=4)).fit(X[:120], Y[:120]).save(saved)
 
     def copy(name):
         for ending in ("", "-key"):

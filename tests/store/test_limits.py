@@ -33,7 +33,7 @@ def _rows_are_short(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    expunge.LogisticRegression(rho=0.5, expected_records=N).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, expected_records=N, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -67,7 +67,7 @@ def test_an_insertion_or_replacement_that_is_too_long_is_refused_and_says_how_ma
 
 def test_a_sparse_record_that_would_fill_its_part_is_refused_when_it_comes_and_when_it_is_saved(tmp_path):
     rows = csr_array(np.eye(50, 200) / 2)
-    model = expunge.LogisticRegression(rho=0.5).fit(rows, np.arange(50) % 2)
+    model = expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(rows, np.arange(50) % 2)
     model.save(tmp_path / "model")
     full = csr_array(np.full((1, 200), 0.01))
     with expunge.open(tmp_path / "model") as stored:

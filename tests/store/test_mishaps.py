@@ -21,6 +21,7 @@ from expunge.base.errors import (
     StoreError,
     UnknownId,
 )
+from expunge.solvers import DualAveraging
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
 from expunge.store.keys import make_key
@@ -35,7 +36,7 @@ Y = X[:, 0] > 0
 
 @pytest.fixture
 def path(tmp_path):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -49,7 +50,7 @@ def test_a_copy_that_another_process_left_when_it_died_is_gone_when_a_deletion_i
 
 def test_a_number_for_a_seed_is_refused_where_requests_are_not_counted(path):
     """It would give every request the same coins."""
-    memory = expunge.LogisticRegression(rho=0.5).fit(X, Y)
+    memory = expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y)
     with expunge.open(path) as stored:
         for model in (memory, stored):
             model.set_params(random_state=7)
@@ -92,7 +93,7 @@ def test_what_is_no_file_is_refused_by_name_and_nothing_hangs(where, path, tmp_p
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "pipe")
     before = set(tmp_path.parent.rglob("*"))
-    model = expunge.LogisticRegression(classes=[False, True])
+    model = expunge.LogisticRegression(classes=[False, True], solver="dual_averaging")
     for ask in (
         lambda: expunge.open(where),
         lambda: expunge.open(where, read_only=True),
@@ -215,7 +216,12 @@ def test_a_wait_that_is_none_is_refused_at_once(wait, path, tmp_path):
         lambda: expunge.open(path, wait=wait),
         lambda: expunge.store.backup(path, tmp_path / "other", wait=wait),
         lambda: expunge.store.restore(path, path, wait=wait),
-        lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], tmp_path / "a", wait=wait),
+        lambda: expunge.ingest(
+            expunge.LogisticRegression(classes=[False, True], solver="dual_averaging"),
+            [(X, Y)],
+            tmp_path / "a",
+            wait=wait,
+        ),
     ):
         with pytest.raises(BadPlan, match="wait="):
             ask()
@@ -299,8 +305,10 @@ def test_a_name_that_would_be_taken_for_a_part_of_another_store_is_refused(endin
     other = beside(path, ending)
     before = sorted(tmp_path.iterdir())
     for ask in (
-        lambda: expunge.LogisticRegression().fit(X, Y).save(other),
-        lambda: expunge.ingest(expunge.LogisticRegression(classes=[False, True]), [(X, Y)], other),
+        lambda: expunge.LogisticRegression(solver="dual_averaging").fit(X, Y).save(other),
+        lambda: expunge.ingest(
+            expunge.LogisticRegression(classes=[False, True], solver="dual_averaging"), [(X, Y)], other
+        ),
         lambda: expunge.store.backup(path, other),
     ):
         with pytest.raises(StoreError, match=f"names in {ending} are for files that belong to a store|exists already"):
@@ -309,13 +317,13 @@ def test_a_name_that_would_be_taken_for_a_part_of_another_store_is_refused(endin
 
 
 def test_a_store_is_not_scanned_for_what_another_has(path):
-    expunge.LogisticRegression().fit(X / 2, Y).save(beside(path, "-of-monday"))
+    expunge.LogisticRegression(solver="dual_averaging").fit(X / 2, Y).save(beside(path, "-of-monday"))
     assert scan(path, [X[5] / 2]) == []
     assert len(scan(beside(path, "-of-monday"), [X[5] / 2])) == 1
 
 
 def test_the_key_of_another_store_is_refused(path, tmp_path):
-    expunge.LogisticRegression().fit(X, Y).save(tmp_path / "other")
+    expunge.LogisticRegression(solver="dual_averaging").fit(X, Y).save(tmp_path / "other")
     beside(path, "-key").write_bytes((tmp_path / "other-key").read_bytes())
     with pytest.raises(StoreError, match=r"model-key: this is the key of another store; copy the right one"):
         expunge.open(path)
@@ -376,7 +384,7 @@ def test_a_table_of_pandas_in_chunks_can_be_ingested(tmp_path):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"who": [f"p{k}" for k in range(N)], "a": X[:, 0], "b": X[:, 1], "y": Y})
     both = pandas.concat([table[:50], table[50:]])
-    wanted = expunge.LogisticRegression(classes=[False, True])
+    wanted = expunge.LogisticRegression(classes=[False, True], solver="dual_averaging")
     with expunge.ingest(wanted, both, tmp_path / "model", target="y", id="who") as model:
         assert model.n_records_ == N
 
@@ -396,7 +404,7 @@ def test_a_refusal_says_so_wherever_it_is_noticed(path):
 
 def test_several_that_are_not_there_are_all_named_up_to_a_few(tmp_path):
     names = np.array([f"p{number // 2}" for number in range(N)])
-    memory = expunge.LogisticRegression(rho=0.5, records_per_subject=2).fit(X, Y, subjects=names)
+    memory = expunge.LogisticRegression(rho=0.5, solver=DualAveraging(records_per_subject=2)).fit(X, Y, subjects=names)
     memory.save(tmp_path / "model")
     gone = "they may have been deleted already"
     with expunge.open(tmp_path / "model") as stored:

@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import expunge
+from cases.chosen import chosen
 from expunge import (
     Delete,
     HuberRegressor,
@@ -31,7 +32,7 @@ from expunge.base.errors import BadPlan, BusyStore, NotAvailable, ReadOnlyStore,
 from expunge.engine import randomness
 from expunge.engine.streams import apply
 from expunge.models import LinearRegressor
-from expunge.solvers import losses
+from expunge.solvers import DualAveraging, losses
 from expunge.store import failpoints, owner
 
 RNG = np.random.default_rng(5)
@@ -88,7 +89,7 @@ def _clone(model):
 
 
 def logistic(**more):
-    return LogisticRegression(**{"rho": 0.6, **more})
+    return LogisticRegression(**chosen(**{"rho": 0.6, **more}))
 
 
 CASES = {
@@ -118,10 +119,10 @@ CASES = {
     ),
     "Frank-Wolfe": Case(logistic(solver="frank_wolfe", domain="l1")),
     "ball": Case(logistic(domain="l2", radius=2.0, alpha=0.1, selector="last")),
-    "hinge": Case(LinearSVC(rho=0.6)),
-    "hinge, several": Case(LinearSVC(rho=0.6), "several", ids="strings"),
-    "least squares": Case(LinearRegression(rho=0.6, target_range=(-3, 3)), "numbers"),
-    "Huber": Case(HuberRegressor(rho=0.6, target_range=(-3, 3)), "numbers", SPARSE),
+    "hinge": Case(LinearSVC(rho=0.6, solver="dual_averaging")),
+    "hinge, several": Case(LinearSVC(rho=0.6, solver="dual_averaging"), "several", ids="strings"),
+    "least squares": Case(LinearRegression(rho=0.6, solver=DualAveraging(target_range=(-3, 3))), "numbers"),
+    "Huber": Case(HuberRegressor(rho=0.6, solver=DualAveraging(target_range=(-3, 3))), "numbers", SPARSE),
     "least squares, Newton": Case(LinearRegression(solver="newton"), "numbers", SPARSE, subjects=True),
     "counts": Case(PoissonRegressor(rho=0.6), "counts", ids="strings"),
     "Ridge": Case(Ridge(), "numbers"),
@@ -276,7 +277,7 @@ def test_the_last_record_can_go_and_others_come(tmp_path, coins, name):
 
 
 def test_one_record_can_be_saved(tmp_path):
-    memory = LogisticRegression(classes=["no", "yes"]).fit(X[:1], ["yes"], ids=["only"])
+    memory = LogisticRegression(classes=["no", "yes"], solver="dual_averaging").fit(X[:1], ["yes"], ids=["only"])
     memory.save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as model:
         assert_same(memory, model)
@@ -303,7 +304,9 @@ def test_odd_ids_and_subjects_are_told_apart(tmp_path, schedule):
         "\U0010ffff", "x" * 60, "x" * 61,
     ]  # fmt: skip
     n = len(odd)
-    model = LogisticRegression(schedule=schedule).fit(X[:n], TARGETS["binary"][:n], ids=odd, subjects=odd[::-1])
+    model = LogisticRegression(solver=DualAveraging(schedule=schedule)).fit(
+        X[:n], TARGETS["binary"][:n], ids=odd, subjects=odd[::-1]
+    )
     model.save(tmp_path / "model")
     left = set(odd)
     with expunge.open(tmp_path / "model") as model:
@@ -427,7 +430,7 @@ def test_a_users_own_class_is_opened_as_the_one_it_comes_from(tmp_path):
         assert type(model) is LogisticRegression
         assert model.rho == 0.6
         assert_same(memory, model)
-        assert repr(model.get_params()) == repr(LogisticRegression(rho=0.6).get_params())
+        assert repr(model.get_params()) == repr(LogisticRegression(rho=0.6, solver="dual_averaging").get_params())
         model.unlearn(5)
         model.replan()
         assert_sound(model)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import expunge
+from expunge.solvers import DualAveraging
 
 RECORDS, STEPS = 4000, 16
 
@@ -49,7 +50,7 @@ def torn(path):
 def path(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(RECORDS, 20)) / 5
-    model = expunge.LogisticRegression(rho=0.03, steps=STEPS).fit(x, x[:, 0] > 0)
+    model = expunge.LogisticRegression(rho=0.03, solver=DualAveraging(steps=STEPS)).fit(x, x[:, 0] > 0)
     model.save(tmp_path / "m.expunge")
     return tmp_path / "m.expunge"
 
@@ -94,7 +95,7 @@ def test_whether_a_request_replayed_does_not_show_in_the_pages(tmp_path):
     x, seen = rng.normal(size=(400, 3)) / 3, set()
     for seed, rho in enumerate([0.01, 1.0] * 5):  # hardly ever, and always
         path = tmp_path / f"{seed}.expunge"
-        expunge.LogisticRegression(rho=rho, steps=4).fit(x, x[:, 0] > 0).save(path)
+        expunge.LogisticRegression(rho=rho, solver=DualAveraging(steps=4)).fit(x, x[:, 0] > 0).save(path)
         before = layout(path)
         with expunge.open(path) as model:
             seen.add(model.unlearn([seed]).kept)

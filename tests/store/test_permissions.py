@@ -54,7 +54,7 @@ def seen(tmp_path, monkeypatch):
 
 
 def test_what_is_saved(tmp_path, seen):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     assert seen == {"model-new", "model-key", "model"}
 
 
@@ -67,7 +67,7 @@ def test_what_is_ingested(tmp_path, seen, monkeypatch):
             yield X[start : start + 100], Y[start : start + 100]
         seen.look()
 
-    wanted = expunge.LogisticRegression(classes=[False, True], rho=0.5)
+    wanted = expunge.LogisticRegression(classes=[False, True], rho=0.5, solver="dual_averaging")
     with expunge.ingest(wanted, blocks(), tmp_path / "model") as model:
         model.unlearn([5])
     assert {"model-spool", "model-spool/column-0", "model-new", "model", "model-wal", "model-shm"} <= seen
@@ -75,7 +75,7 @@ def test_what_is_ingested(tmp_path, seen, monkeypatch):
 
 
 def test_what_is_changed_compacted_backed_up_and_restored(tmp_path, seen):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     expunge.store.backup(tmp_path / "model", tmp_path / "backup")
     with expunge.open(tmp_path / "model") as model:
         model.unlearn([5])
@@ -87,7 +87,7 @@ def test_what_is_changed_compacted_backed_up_and_restored(tmp_path, seen):
 
 def test_copies_of_a_store_that_others_may_read(tmp_path):
     path, modes = tmp_path / "model", {}
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(path)
     path.chmod(0o644)
 
     def hook(name):

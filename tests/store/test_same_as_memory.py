@@ -7,6 +7,7 @@ from scipy import sparse
 import expunge
 from cases.keys import keys_from
 from expunge.base.intake import Delete, Insert, Replace
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
 from expunge.store.sorting import Spool
 
 NUMBER, COLUMNS = 240, 4
@@ -18,15 +19,21 @@ REAL = np.clip(X[:, 0] + 0.1 * rng.normal(size=len(X)), -1, 1)
 NAMES = np.array([f"p{number:03d}·é" for number in rng.permutation(len(X))])
 
 MODELS = {
-    "noise": (expunge.LogisticRegression(rho=0.4), CLASSES),
-    "no noise, epochs": (expunge.LogisticRegression(epochs=3), CLASSES),
-    "three classes": (expunge.LogisticRegression(rho=0.5, steps=16), THREE),
-    "projected": (expunge.LogisticRegression(rho=0.5, n_components=3), CLASSES),
-    "shuffled": (expunge.LogisticRegression(rho=0.5, schedule="shuffled", batch=7, mechanism="tree"), CLASSES),
-    "arrival": (expunge.LinearSVC(rho=0.5, schedule="arrival", batch=5, mechanism="tree"), CLASSES),
-    "frank-wolfe": (expunge.LinearSVC(rho=0.5, solver="frank_wolfe", mechanism="tree", coupling="sequential"), CLASSES),
+    "noise": (expunge.LogisticRegression(rho=0.4, solver="dual_averaging"), CLASSES),
+    "no noise, epochs": (expunge.LogisticRegression(solver=DualAveraging(epochs=3)), CLASSES),
+    "three classes": (expunge.LogisticRegression(rho=0.5, solver=DualAveraging(steps=16)), THREE),
+    "projected": (expunge.LogisticRegression(rho=0.5, solver=DualAveraging(n_components=3)), CLASSES),
+    "shuffled": (
+        expunge.LogisticRegression(rho=0.5, solver=DualAveraging(schedule="shuffled", batch=7, mechanism="tree")),
+        CLASSES,
+    ),
+    "arrival": (
+        expunge.LinearSVC(rho=0.5, solver=DualAveraging(schedule="arrival", batch=5, mechanism="tree")),
+        CLASSES,
+    ),
+    "frank-wolfe": (expunge.LinearSVC(rho=0.5, solver=FrankWolfe(mechanism="tree", coupling="sequential")), CLASSES),
     "descent": (
-        expunge.HuberRegressor(rho=0.5, target_range=(-1, 1), solver="gradient_descent", steps=9, rate=0.5),
+        expunge.HuberRegressor(rho=0.5, solver=GradientDescent(target_range=(-1, 1), steps=9, rate=0.5)),
         REAL,
     ),
     "k-means": (expunge.KMeans(3, radius=2.0, rho=0.5), None),
@@ -101,7 +108,7 @@ def test_a_stored_model_does_what_one_in_memory_does(name, ids, tmp_path):
 def test_sparse_records_and_subjects_too(tmp_path):
     table = sparse.random_array((NUMBER + 40, 30), density=0.15, format="csr", rng=np.random.default_rng(2))
     subjects = np.array([f"s{number // 2}" for number in range(NUMBER + 40)])
-    memory = expunge.LogisticRegression(rho=0.4, records_per_subject=3)
+    memory = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(records_per_subject=3))
     memory.fit(table[:NUMBER], CLASSES[:NUMBER], ids=NAMES[:NUMBER], subjects=subjects[:NUMBER])
     memory.save(tmp_path / "model")
     with expunge.open(tmp_path / "model") as stored:
@@ -147,7 +154,7 @@ def test_an_ingested_model_is_the_one_that_was_fitted(name, ids, tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_an_ingested_model_with_subjects_too(tmp_path):
     subjects = np.array([number // 3 for number in range(NUMBER)])
-    kind = expunge.LogisticRegression(rho=0.4, records_per_subject=3, classes=["no", "yes"])
+    kind = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(records_per_subject=3), classes=["no", "yes"])
     memory = type(kind)(**kind.get_params())
     with keys_from(np.random.default_rng(3)):
         memory.fit(X[:NUMBER], CLASSES[:NUMBER], ids=NAMES[:NUMBER], subjects=subjects)

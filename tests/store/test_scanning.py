@@ -10,6 +10,7 @@ import expunge
 import expunge.store
 from cases.patching import patched_method
 from expunge.base.errors import BadRecords, NotAStore
+from expunge.solvers import DualAveraging
 from expunge.store import scan, scanning
 from expunge.store.file import StoreFile
 
@@ -119,7 +120,7 @@ def test_nothing_of_a_deleted_record_is_left_whatever_the_history(tmp_path):
     ids = np.array([str(uuid.UUID(bytes=rng.bytes(16))) * (1 + k % 3) for k in range(number)])
     subjects = np.array([f"household-{rng.integers(10**12)}" for _ in range(number)])
     path = tmp_path / "model"
-    model = expunge.HuberRegressor(target_range=(-1, 1), rho=0.5, steps=8)
+    model = expunge.HuberRegressor(solver=DualAveraging(target_range=(-1, 1), steps=8), rho=0.5)
     model.fit(X[:200], y[:200], ids=ids[:200], subjects=subjects[:200]).save(path)
 
     def patterns(which):
@@ -198,7 +199,7 @@ def test_without_its_precautions_a_deleted_record_is_found(way, tmp_path):
     for precaution, leaves_some in ((nullcontext(), False), (way(), True)):
         path = tmp_path / str(leaves_some)
         with precaution:
-            expunge.LogisticRegression(rho=0.5, steps=8).fit(X, X[:, 0] > 0).save(path)
+            expunge.LogisticRegression(rho=0.5, solver=DualAveraging(steps=8)).fit(X, X[:, 0] > 0).save(path)
             with expunge.open(path) as model:
                 for first in range(0, 200, 40):
                     model.unlearn(np.arange(first, first + 40))
@@ -279,7 +280,7 @@ def test_rows_of_many_zeros_are_found_wherever_the_plainest_way_finds_them(few, 
 @pytest.mark.filterwarnings("ignore::expunge.SizeWarning")
 def test_rows_longer_than_pages_are_found_until_they_are_gone(features, tmp_path):
     X = rng.normal(size=(40, features)) / features
-    expunge.LogisticRegression(rho=0.5, steps=4).fit(X, X[:, 0] > 0).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver=DualAveraging(steps=4)).fit(X, X[:, 0] > 0).save(tmp_path / "model")
     assert {one.pattern for one in scan(tmp_path / "model", X)} == set(range(40))
     with expunge.open(tmp_path / "model") as model:
         model.unlearn(np.arange(20))

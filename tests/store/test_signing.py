@@ -37,7 +37,7 @@ def key(tmp_path):
 @pytest.fixture
 def path(tmp_path, key):
     """A store with a backup, and with one receipt, signed."""
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     expunge.store.backup(tmp_path / "model", tmp_path / "backup")
     with expunge.open(tmp_path / "model", sign_with=key) as model:
         model.unlearn([5])
@@ -83,7 +83,7 @@ def test_receipts_can_be_left_unsigned_deliberately(path, key):
 
 
 def test_where_signing_began_later_the_last_receipt_decides(path, tmp_path, key):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "other")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "other")
     with expunge.open(tmp_path / "other") as model:
         model.unlearn([5])
     with expunge.open(tmp_path / "other", sign_with=key) as model:
@@ -264,7 +264,7 @@ def test_unsigned_receipts_before_a_signed_one_and_a_change_of_keys_are_no_forge
 
 
 def test_a_store_that_never_signed_needs_no_key(tmp_path, key):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     expunge.store.backup(tmp_path / "model", tmp_path / "backup")
     with expunge.open(tmp_path / "model") as model:
         model.unlearn([5])
@@ -274,7 +274,7 @@ def test_a_store_that_never_signed_needs_no_key(tmp_path, key):
 
 
 def test_a_version_that_leaves_none_is_refused(tmp_path):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     expunge.store.backup(tmp_path / "model", tmp_path / "backup")
     with expunge.open(tmp_path / "model") as model:
         model.unlearn([5])

@@ -34,7 +34,7 @@ IDS = np.array([f"person number {number:05d}" for number in range(N)])
 
 @pytest.fixture
 def path(tmp_path):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y, ids=IDS).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y, ids=IDS).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -81,7 +81,7 @@ WAYS = {
         path.with_name("backup"), path, receipts=path.with_name("receipts")
     ),
     "save over what is gone": lambda path: (
-        path.unlink(), expunge.LogisticRegression().fit(X, Y).save(path)
+        path.unlink(), expunge.LogisticRegression(solver="dual_averaging").fit(X, Y).save(path)
     ),
     "audit": lambda path: audit(path, runs=100),
 }  # fmt: skip
@@ -146,7 +146,7 @@ def test_nothing_is_saved_beside_the_log_of_another(path):
         path.with_name("other-wal").write_bytes(b"log of another")
         assert log.exists()
     with pytest.raises(StoreError, match="other-wal: this is the log of another store"):
-        expunge.LogisticRegression().fit(X, Y).save(path.with_name("other"))
+        expunge.LogisticRegression(solver="dual_averaging").fit(X, Y).save(path.with_name("other"))
 
 
 def test_no_store_is_born_with_a_journal(path, tmp_path):
@@ -389,7 +389,7 @@ def test_what_a_killed_backup_left_in_another_folder_is_gone_with_the_next_one_t
 
 def test_a_backup_beside_another_store_of_the_same_name_waits_for_it(path, tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "other" / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "other" / "model")
     monkeypatch.setattr(expunge.store.copies, "WAIT", 0.05)
     lock = WriterLock(tmp_path / "other" / "model", 1)
     lock.acquire()
@@ -436,7 +436,7 @@ def test_a_store_on_another_machine_gets_one_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(surroundings, "_warned", set())
     path = tmp_path / "model"
     with pytest.warns(StoreWarning, match=r"network file system \(nfs4\).* Keep the store on a local disk"):
-        expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
+        expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expunge.open(path).close()
@@ -448,7 +448,7 @@ def test_a_store_on_another_machine_gets_one_warning(tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_what_has_the_name_of_a_spool_is_removed_unread(tmp_path):
     path = tmp_path / "model"
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(path)
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(path)
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("kept")

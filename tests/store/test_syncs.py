@@ -18,7 +18,7 @@ Y = X[:, 0] > 0
 
 @pytest.fixture
 def path(tmp_path):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -28,7 +28,7 @@ NOTHING, WAITS, DONE = (
 
 @pytest.fixture
 def path(tmp_path):
-    expunge.LogisticRegression(rho=0.5).fit(X, Y).save(tmp_path / "model")
+    expunge.LogisticRegression(rho=0.5, solver="dual_averaging").fit(X, Y).save(tmp_path / "model")
     with expunge.open(tmp_path / "model"):  # from now on it has a log
         pass
     return tmp_path / "model"

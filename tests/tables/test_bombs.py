@@ -31,13 +31,13 @@ def by_a_schema(path):
 
 
 def by_ingest(path):
-    model = expunge.LogisticRegression(classes=["x", "y"], rho=0.4)
+    model = expunge.LogisticRegression(classes=["x", "y"], rho=0.4, solver="dual_averaging")
     return expunge.ingest(model, path, path.parent / "model", target="a")
 
 
 def by_ingest_with_a_schema(path):
     schema = Schema((Numeric("b", 0, 1),), target=Classes("a", ("x", "y")))
-    model = expunge.LogisticRegression(classes=["x", "y"], rho=0.4)
+    model = expunge.LogisticRegression(classes=["x", "y"], rho=0.4, solver="dual_averaging")
     return expunge.ingest(model, EncodedTables(schema, path, on_error="skip"), path.parent / "model")
 
 

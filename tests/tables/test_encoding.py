@@ -274,7 +274,7 @@ def test_a_model_keeps_its_schema(tmp_path):
     rng = np.random.default_rng(0)
     rows = [{"age": str(age), "sick": "yes" if age > 50 else "no"} for age in rng.integers(0, 100, 300).tolist()]
     block = tables(tmp_path, *rows).all()
-    wanted = expunge.LogisticRegression(classes=["no", "yes"])
+    wanted = expunge.LogisticRegression(classes=["no", "yes"], solver="dual_averaging")
     found = EncodedTables(SCHEMA, tmp_path / "t.csv", keys=("id",))
     with expunge.ingest(wanted, found, tmp_path / "m.expunge") as model:
         assert model.score(block.X.astype(float), block.y) > 0.9
@@ -330,7 +330,7 @@ def test_a_store_that_was_written_dense_stays_so(tmp_path):
     changes = [
         {"age": str(number), "notes": f"tea {number % 7}", "sick": ("no", "yes")[number % 2]} for number in range(80)
     ]
-    wanted = expunge.LogisticRegression(classes=["no", "yes"])
+    wanted = expunge.LogisticRegression(classes=["no", "yes"], solver="dual_averaging")
     old = tables(tmp_path, *changes, schema=WIDE, sparse=False)
     with expunge.ingest(wanted, old, tmp_path / "m.expunge") as model:
         new = EncodedTables(WIDE, tmp_path / "t.csv").all()

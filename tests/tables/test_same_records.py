@@ -12,6 +12,7 @@ from pyarrow import csv, feather, ipc, parquet
 
 import expunge
 from expunge.base.errors import BadRecords
+from expunge.solvers import DualAveraging
 from expunge.tables.blocks import blocks_of
 from expunge.tables.forming import Block
 from expunge.tables.schema import Amount, Classes, EncodedTables, Key, Numeric, Schema
@@ -121,7 +122,9 @@ def test_a_file_gives_the_same_records_by_a_schema_and_without_one(written, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_have_the_same_records_by_a_schema_and_without_one(written, kind, tmp_path):
     path = written(kind)
-    model = expunge.LogisticRegression(classes=["no", "perhaps, or not", "yes"], rho=0.4, records_per_subject=20)
+    model = expunge.LogisticRegression(
+        classes=["no", "perhaps, or not", "yes"], rho=0.4, solver=DualAveraging(records_per_subject=20)
+    )
     names = {"target": "class", "id": "name", "subject": "who"}
     with (
         expunge.ingest(model, path, tmp_path / "plain", features=FEATURES, **names) as plain,

@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 import expunge
 from expunge.base.errors import BadPlan, BadRecords
+from expunge.solvers import DualAveraging
 from expunge.store.state import KNOWN
 from expunge.tables.schema import Amount, Classes, Date, EncodedTables, Key, Numeric, Schema, Text, draft
 from expunge.tables.schema.toml import parse_schema, schema_toml
@@ -349,7 +350,7 @@ def test_a_model_keeps_how_its_tables_are_written(tmp_path):
     row = "p{0};{0},5 €;{1},5 %;0{2}.11.2020;{1},25".format
     lines = [row(number, number % 100, 1 + number % 9) for number in range(120)]
     (tmp_path / "t.csv").write_text("\n".join(["id;rent;share;since;paid", *lines]), encoding="utf-8")
-    wanted = expunge.HuberRegressor(target_range=(-100, 200))
+    wanted = expunge.HuberRegressor(solver=DualAveraging(target_range=(-100, 200)))
     expunge.ingest(wanted, EncodedTables(EUROPEAN, tmp_path / "t.csv"), tmp_path / "m.expunge").close()
     with expunge.open(tmp_path / "m.expunge", read_only=True) as model:
         assert model.schema_ == EUROPEAN

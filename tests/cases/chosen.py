@@ -1,0 +1,16 @@
+"""Parameters of an estimator from a flat list of choices, as tests and benchmarks combine them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from expunge.solvers.objects import FLAT, solver_of
+
+
+def chosen(**given: Any) -> dict[str, Any]:
+    """Return an estimator's parameters: what is its solver's is in an object, of dual averaging if none is named."""
+    inner = {name: value for name, value in given.items() if name in FLAT}
+    outer = {name: value for name, value in given.items() if name not in FLAT}
+    solver = copy.copy(solver_of(outer.pop("solver", "dual_averaging")))
+    return {**outer, "solver": solver.set_params(**inner)}
