@@ -27,7 +27,7 @@ import expunge
 from benchmarks.accuracy.datasets import Dataset, load, needed
 from benchmarks.smoke import IMAGES, OUT, parser_of, sized
 from benchmarks.streams.report import save_small
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 
 RESULTS = OUT / "descent.json"
 RHOS: dict[str, tuple[float, ...]] = sized(
@@ -71,7 +71,7 @@ def log_loss(model: Any, data: Dataset) -> float:
 def measure(data: Dataset, given: Row) -> Row:
     """Fit some times, and delete from the first fit."""
     X, y = data.X_train, data.y_train
-    models = [expunge.LogisticRegression(**chosen(**given, random_state=seed)) for seed in range(SEEDS)]
+    models = [expunge.LogisticRegression(**in_solver(**given, random_state=seed)) for seed in range(SEEDS)]
     seconds = [timed(partial(model.fit, X, y))[0] for model in models]
     scores = [100 * model.score(data.X_test, data.y_test) for model in models]
     model, plan = models[0], models[0].plan_

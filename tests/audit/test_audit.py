@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.patching import patched_everywhere, patched_method
 from expunge.audit import audit
 from expunge.audit.integrity import coarsely, free_pages, said
@@ -42,7 +42,7 @@ def template(tmp_path_factory):
     """A store with two receipts."""
     path = tmp_path_factory.mktemp("template") / "model"
     given = {"rho": 0.5, "steps": 16, "records_per_subject": 2, "classes": ["no", "yes"]}
-    expunge.LogisticRegression(**chosen(**given)).fit(X[:70], Y[:70], IDS[:70], FAMILIES[:70]).save(path)
+    expunge.LogisticRegression(**in_solver(**given)).fit(X[:70], Y[:70], IDS[:70], FAMILIES[:70]).save(path)
     with expunge.open(path) as model:
         model.unlearn("person 003")
         model.unlearn(subjects=["family 010"])

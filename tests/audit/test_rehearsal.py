@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.patching import patched_everywhere
 from cases.toys import long_but
 from expunge.audit.auditor import RUNS
@@ -27,7 +27,7 @@ def plan_of(model, y=None):
 
 
 def logistic(**given):
-    return plan_of(expunge.LogisticRegression(**chosen(**{"rho": 0.3, **given})), TWO)
+    return plan_of(expunge.LogisticRegression(**in_solver(**{"rho": 0.3, **given})), TWO)
 
 
 PLANS = {

@@ -37,7 +37,8 @@ def models():
             expunge.LinearSVC(rho=1.0, solver="dual_averaging"),
         )
         return {
-            "two": logistic.fit(X, TWO), "three": expunge.LogisticRegression(rho=1.0, solver="dual_averaging").fit(X, THREE),
+            "two": logistic.fit(X, TWO),
+            "three": expunge.LogisticRegression(rho=1.0, solver="dual_averaging").fit(X, THREE),
             "svm": svm.fit(X, TWO), "svm of three": expunge.LinearSVC(rho=1.0, solver="dual_averaging").fit(X, THREE),
             "ridge": expunge.Ridge().fit(X, AMOUNT), "k-means": expunge.KMeans(3, rho=1.0, radius=2.0).fit(X),
         }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge import LogisticRegression
 from expunge.base.types import AnyArray, Array
 from expunge.engine.checks import Exactness, _state, _state_names, compare
@@ -120,7 +120,7 @@ class EstimatorStream:
 
     def model(self, rng: np.random.Generator) -> LogisticRegression:
         given = {"classes": [0, 1], "rho": 0.7, "radius": 2.0, "expected_records": 8, **self.given}
-        return LogisticRegression(**chosen(**given, random_state=rng if self.seeded else None))
+        return LogisticRegression(**in_solver(**given, random_state=rng if self.seeded else None))
 
     def check(self, runs: int, seed: int, level: float = 0.01) -> Exactness:
         """Compare everything kept and published after the stream with that of a fit on what is left."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, NoiseWarning
 from expunge.base.types import AnyArray, Array
 
@@ -66,7 +66,7 @@ def _small_models() -> dict[str, Callable[..., Any]]:
     X, y = rng.uniform(-0.5, 0.5, size=(60, 4)), np.arange(60) % 2
 
     def logistic(**given: Any) -> Any:
-        return expunge.LogisticRegression(**chosen(rho=0.3, steps=8, **given)).fit(X, y)
+        return expunge.LogisticRegression(**in_solver(rho=0.3, steps=8, **given)).fit(X, y)
 
     return {
         "k-means": lambda **given: expunge.KMeans(2, radius=1.5, rho=0.3, n_rounds=2, **given).fit(X),

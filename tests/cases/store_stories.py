@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge.base.errors import NoiseWarning
 from expunge.base.types import AnyArray, Array
 from expunge.store import backup, failpoints, restore
@@ -27,9 +27,9 @@ FIRST, SPARE, FEATURES = 160, 24, 5
 """How many people are in a store from the start, how many may enter later, how many numbers each has."""
 
 MODELS: dict[str, Any] = {
-    "scattered": lambda: expunge.LinearRegression(**chosen(rho=0.5, steps=16, **_FOR_TARGETS)),
-    "replaying": lambda: expunge.HuberRegressor(**chosen(rho=1.0, steps=32, **_FOR_TARGETS)),
-    "arrival": lambda: expunge.LinearRegression(**chosen(rho=0.5, schedule="arrival", batch=8, **_FOR_TARGETS)),
+    "scattered": lambda: expunge.LinearRegression(**in_solver(rho=0.5, steps=16, **_FOR_TARGETS)),
+    "replaying": lambda: expunge.HuberRegressor(**in_solver(rho=1.0, steps=32, **_FOR_TARGETS)),
+    "arrival": lambda: expunge.LinearRegression(**in_solver(rho=0.5, schedule="arrival", batch=8, **_FOR_TARGETS)),
     "k-means": lambda: expunge.KMeans(3, radius=1.0, rho=0.5, expected_records=256, records_per_subject=2),
     "ridge": lambda: expunge.Ridge(0.1),
 }

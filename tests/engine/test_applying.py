@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import expunge.engine.changing
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.toys import interrupted, people, state, toy
 from expunge import BinaryTree, Identity, LinearSVC, LogisticRegression, learn, verify
 from expunge.base.errors import (
@@ -41,7 +41,7 @@ Y = (X[:, 0] > 0).astype(int)
 
 
 def fitted(count=20, ids=None, subjects=None, **given):
-    return LogisticRegression(**chosen(**{"rho": 0.5, "steps": 4, **given})).fit(X[:count], Y[:count], ids, subjects)
+    return LogisticRegression(**in_solver(**{"rho": 0.5, "steps": 4, **given})).fit(X[:count], Y[:count], ids, subjects)
 
 
 def contents(model):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.keys import keys_from
 from cases.seeds import recovered_contribution, recovered_seed
 from expunge.base.errors import BadPlan, SeedWarning
@@ -26,11 +26,11 @@ def kmeans(**given):
 
 
 def projected(**given):
-    return expunge.LogisticRegression(**chosen(rho=0.3, steps=8, n_components=3, **given)).fit(X, Y)
+    return expunge.LogisticRegression(**in_solver(rho=0.3, steps=8, n_components=3, **given)).fit(X, Y)
 
 
 def plain(**given):
-    return expunge.LogisticRegression(**chosen(rho=0.3, steps=8, **given)).fit(X, Y)
+    return expunge.LogisticRegression(**in_solver(rho=0.3, steps=8, **given)).fit(X, Y)
 
 
 MODELS = pytest.mark.parametrize("fitted", [kmeans, projected, plain])

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.patching import patched_everywhere, patched_method
 from expunge.base.intake import Delete, Insert, Replace
 from expunge.engine.checks import _state, _state_names, check_exact, compare, serve_and_commit
@@ -98,7 +98,7 @@ def small_model(chosen, **more):
     given = {"rho": 0.6, "radius": 2.0, "random_state": 0, **own}
     for part in parts:
         given |= part
-    return estimator(**{**given, **more})
+    return estimator(**in_solver(**{**given, **more}))
 
 
 def check(chosen, runs=400, rho=0.6, **more):
@@ -159,7 +159,7 @@ def compared(given, gone, count=6, runs=450, requests=None):
     kept = np.setdiff1d(np.arange(count), gone)
 
     def make(rng):
-        return LogisticRegression(**chosen(**{"rho": 0.6, "steps": 4, "radius": 2.0, **given}, random_state=rng))
+        return LogisticRegression(**in_solver(**{"rho": 0.6, "steps": 4, "radius": 2.0, **given}, random_state=rng))
 
     def unlearned(rng):
         model = make(rng).fit(X[:count, :2], y[:count], ids=np.arange(count))

@@ -3,6 +3,7 @@
 import numpy as np
 
 import expunge
+from expunge.solvers import DualAveraging
 
 X = np.random.default_rng(0).uniform(-0.4, 0.4, size=(60, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -10,8 +11,8 @@ NAMES = np.array([f"person-{number:04}" for number in range(60)])
 KINDS = {
     "logistic": (expunge.LogisticRegression, {}),
     "svc": (expunge.LinearSVC, {}),
-    "least squares": (expunge.LinearRegression, {"target_range": (0, 1)}),
-    "huber": (expunge.HuberRegressor, {"target_range": (0, 1)}),
+    "least squares": (expunge.LinearRegression, {}),
+    "huber": (expunge.HuberRegressor, {"solver": DualAveraging(target_range=(0, 1))}),
     "ridge": (expunge.Ridge, {}),
     "kmeans": (expunge.KMeans, {"n_clusters": 2, "radius": 1.0}),
 }

@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, UnknownId
-from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
+from expunge.models import HuberRegressor, LinearRegression, LinearRegressor, LinearSVC, LogisticRegression
 from expunge.solvers import DualAveraging
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.PlanWarning")  # looked at between set_params and fit
@@ -24,7 +24,7 @@ PLAIN = {"rho": 0.5, "random_state": 0}
 
 def fitted(**given):
     more = {name: given.pop(name) for name in ("ids", "subjects") if name in given}
-    return LogisticRegression(**chosen(**{**PLAIN, **given})).fit(X, Y, **more)
+    return LogisticRegression(**in_solver(**{**PLAIN, **given})).fit(X, Y, **more)
 
 
 def everything(model):
@@ -50,14 +50,14 @@ def refuses(model, error, match, act):
 def refuses_to_fit(error, match, estimator=LogisticRegression, X=X, y=Y, **given):
     """Assert that a fit fails with nothing left of it, and that a failing refit leaves the old fit in place."""
     more = {name: given.pop(name) for name in ("ids", "subjects") if name in given}
-    fresh = estimator(**{**PLAIN, **given})
+    fresh = estimator(**in_solver(**{**PLAIN, **given}))
     before = vars(fresh).copy()
     with pytest.raises(error, match=match):
         fresh.fit(X, y, **more)
     assert vars(fresh) == before
-    good = {"target_range": (0, 2)} if hasattr(fresh, "target_range") else {}
-    model = estimator(**PLAIN, **good).fit(*table(12, seed=1))
-    model.set_params(**given)
+    good = {"target_range": (0, 2)} if issubclass(estimator, LinearRegressor) else {}
+    model = estimator(**in_solver(**PLAIN, **good)).fit(*table(12, seed=1))
+    model.set_params(**in_solver(**{**PLAIN, **given}))
     refuses(model, error, match, lambda model: model.fit(X, y, **more))
     model.set_params(random_state=0)
     assert model.unlearn(3).removed == 1
@@ -78,7 +78,7 @@ def test_one_class_alone_is_fine_if_more_are_declared():
 
 @pytest.mark.parametrize("strange", [[7], [1.5], ["a"], [-1], [True]], ids=str)
 def test_a_class_that_the_model_does_not_know_is_refused(strange):
-    model = LogisticRegression(**chosen(**PLAIN)).fit(X, Y + 10)
+    model = LogisticRegression(**in_solver(**PLAIN)).fit(X, Y + 10)
     refuses(
         model, BadRecords, r"^y: .* is not one of the model's classes 10, 11, 12", lambda m: m.insert(X[:1], strange)
     )
@@ -86,7 +86,7 @@ def test_a_class_that_the_model_does_not_know_is_refused(strange):
 
 
 def test_a_number_where_classes_are_strings_is_refused():
-    model = LogisticRegression(**chosen(**PLAIN)).fit(X, np.array(["10", "11", "12"])[Y])
+    model = LogisticRegression(**in_solver(**PLAIN)).fit(X, np.array(["10", "11", "12"])[Y])
     refuses(model, BadRecords, "^y: .* is not one of the model's classes '10'", lambda m: m.insert(X[:1], [10]))
 
 
@@ -142,7 +142,7 @@ def test_nan_and_infinity_in_sparse_rows_are_refused(bad):
     rows = X.copy()
     rows[4, 1] = bad
     refuses_to_fit(ValueError, "X contains", X=sparse.csr_array(rows))
-    model = LogisticRegression(**chosen(**PLAIN)).fit(sparse.csr_array(X), Y)
+    model = LogisticRegression(**in_solver(**PLAIN)).fit(sparse.csr_array(X), Y)
     refuses(model, ValueError, "X contains", lambda m: m.insert(sparse.csr_array(rows), Y))
 
 
@@ -220,7 +220,7 @@ def test_more_records_of_a_subject_than_declared_are_refused():
 
 def test_the_declared_number_counts_also_if_the_parameter_is_changed_later():
     model = fitted(subjects=np.arange(20))
-    model.set_params(records_per_subject=9)
+    model.set_params(solver__records_per_subject=9)
     refuses(model, BadRecords, "records_per_subject=1", lambda m: m.insert(X[:1], Y[:1], subjects=[3]))
 
 
@@ -241,7 +241,8 @@ def test_records_with_ids_of_their_own_want_ids_for_newcomers():
 
 BAD = {
     "rho": [0.0, -0.1, 1.1, np.nan, "much", None, True],
-    "solver": ["sgd", None],
+    "solver": ["sgd", None, DualAveraging],
+    "finish": ["exact", "none", 1],
     "C": [0.0, -1.0, 2.0, "much", None],
     "standardize": [False, "no", None],
     "n_components": [0, -1, 4, 1.5, "many", True],
@@ -251,7 +252,6 @@ BAD = {
     "steps": [0, -1, 1.5, "many", True],
     "batch": [0, -1, 1.5, "many", True],
     "epochs": [0, -1, 1.5, "many", True],
-    "rate": [0.0, -0.1, 1.1, np.nan, "half", None, True, 0.5],
     "clip": [0.0, -1.0, np.nan, "hard", True],
     "alpha": [-1.0, np.nan, np.inf, "weak", None],
     "radius": [0.0, -1.0, np.nan, np.inf, "wide"],
@@ -270,22 +270,31 @@ BAD = {
 @pytest.mark.parametrize("estimator", [LogisticRegression, HuberRegressor], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, all_ in BAD.items() for value in all_], ids=str)
 def test_a_bad_parameter_is_refused_by_its_name_when_fitting(estimator, name, value):
-    given = {"target_range": (0, 2)} if estimator is HuberRegressor else {}
+    given = {"target_range": (0, 2)} if estimator is HuberRegressor and name != "solver" else {}
     refuses_to_fit(BadPlan, rf"\b{name}\b", estimator, **given, **{name: value})
 
 
-@pytest.mark.parametrize("name", sorted(set(LogisticRegression(solver="dual_averaging").get_params()) & set(BAD)))
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, np.nan, "half", True])
+def test_a_bad_share_of_the_records_is_refused(rate):
+    refuses_to_fit(BadPlan, "^rate=", solver="gradient_descent", rate=rate)
+    refuses_to_fit(BadPlan, "^rate=", y=Y > 0, solver="newton", rate=rate)
+
+
+@pytest.mark.parametrize("rounds", [-1, 1.5, "many", True])
+def test_a_bad_number_of_rounds_is_refused(rounds):
+    refuses_to_fit(BadPlan, "^rounds=", y=Y > 0, solver="newton", rounds=rounds)
+
+
+@pytest.mark.parametrize("name", sorted(set(LogisticRegression().get_params()) & set(BAD)))
 def test_a_bad_parameter_is_refused_by_fit_and_not_before(name):
-    assert getattr(LinearSVC(**chosen(**{name: BAD[name][0]})), name) == BAD[name][0]
-    LinearSVC(solver="dual_averaging").set_params(**{name: BAD[name][0]})
+    assert getattr(LinearSVC(**{name: BAD[name][0]}), name) == BAD[name][0]
+    LinearSVC().set_params(**{name: BAD[name][0]})
 
 
 def test_every_parameter_has_been_tried():
     elsewhere = {"classes", "class_weight", "target_range", "epsilon"}
-    assert (
-        set(HuberRegressor(solver="dual_averaging").get_params()) | set(LinearSVC(solver="dual_averaging").get_params())
-        == set(BAD) | elsewhere
-    )
+    estimators = HuberRegressor().get_params().keys() | LinearSVC().get_params().keys()
+    assert estimators | DualAveraging.parameters().keys() == BAD.keys() | elsewhere
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, "hard"], ids=str)
@@ -307,9 +316,9 @@ def test_a_target_range_that_is_missing_or_none_is_refused(estimator, declared):
 
 
 def test_a_target_range_changed_after_the_fit_does_not_reach_the_fitted_model():
-    model = LinearRegression(**chosen(target_range=(0, 2), epochs=2, **PLAIN)).fit(X, Y)
-    same = LinearRegression(**chosen(target_range=(0, 2), epochs=2, **PLAIN)).fit(X, Y)
-    model.set_params(target_range=(-100, 100))
+    model = LinearRegression(**in_solver(target_range=(0, 2), epochs=2, **PLAIN)).fit(X, Y)
+    same = LinearRegression(**in_solver(target_range=(0, 2), epochs=2, **PLAIN)).fit(X, Y)
+    model.set_params(solver__target_range=(-100, 100))
     for one in (model, same):
         one.insert(X[:2], Y[:2])
         one.unlearn([0, 1, 2])
@@ -347,4 +356,11 @@ def test_choices_that_do_not_go_together_are_refused():
 
 
 def test_numpys_numbers_are_numbers():
-    LogisticRegression(rho=np.float32(0.5), solver=DualAveraging(steps=np.int64(4), epochs=np.int32(2), clip=np.float32(0.5), alpha=np.float64(0.1), radius=np.float32(3), feature_norm=np.float64(2), step_size=np.float32(0.1), records_per_subject=np.int64(2), n_components=np.int64(2)), expected_records=np.int64(64), random_state=np.int64(3)).fit(X, Y)  # fmt: skip
+    solver = DualAveraging(
+        steps=np.int64(4), epochs=np.int32(2), clip=np.float32(0.5), alpha=np.float64(0.1), radius=np.float32(3),
+        feature_norm=np.float64(2), step_size=np.float32(0.1), records_per_subject=np.int64(2), n_components=np.int64(2),
+    )  # fmt: skip
+    model = LogisticRegression(
+        rho=np.float32(0.5), solver=solver, expected_records=np.int64(64), random_state=np.int64(3)
+    )
+    model.fit(X, Y)

@@ -13,6 +13,7 @@ import sklearn.linear_model
 from scipy import sparse, stats
 
 import expunge.engine.couplings.common
+from cases.in_solver import in_solver
 from cases.toys import interrupted, state
 from expunge.base.errors import BadIterate, BadPlan, SizeWarning
 from expunge.base.intake import Delete, Insert, Replace
@@ -53,7 +54,7 @@ def table(count=60, features=4, classes=2, seed=0):
 def made(kind="logistic", **given):
     estimator, own, classes = KINDS[kind]
     chosen = {"solver": "gradient_descent", "rho": 0.5, "steps": 8, "random_state": 1, **own, **given}
-    return estimator(**chosen), classes
+    return estimator(**in_solver(**chosen)), classes
 
 
 def fitted(kind="logistic", count=60, **given):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.linear_model
 
+from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, RangeWarning
 from expunge.engine.accounting import worst_case_rho
 from expunge.models import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
@@ -30,7 +31,7 @@ def planned(count=100, features=4, loss=None, **given):
 
 
 def fitted(estimator=LogisticRegression, data=None, **given):
-    return estimator(**{"random_state": 0, "rho": 0.5, **given}).fit(*(data or table()))
+    return estimator(**in_solver(**{"random_state": 0, "rho": 0.5, **given})).fit(*(data or table()))
 
 
 # --- what the plan knows ---------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def test_the_plan_cannot_be_changed():
 def test_tables_of_the_same_shape_have_equal_plans_whatever_they_say(estimator, more, given):
     X, y = table(seed=1)
     others = (5.0 * X[::-1] + 3.0, 1 - y), (np.zeros_like(X), y)
-    plans = {estimator(**more, **given).fit(*data).plan_ for data in ((X, y), *others)}
+    plans = {estimator(**in_solver(**more, **given)).fit(*data).plan_ for data in ((X, y), *others)}
     assert len(plans) == 1
 
 

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import expunge
 from cases import opened, stored
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge.audit.forecast.forecasting import forecast
 from expunge.base.errors import BadPlan
 from expunge.base.norms import shortened
@@ -22,7 +22,7 @@ Y = np.arange(64) % 2
 
 
 def fitted(rows=X, **given):
-    return expunge.LogisticRegression(**chosen(**{"rho": 0.5, "steps": 8, "n_components": 5, **given})).fit(
+    return expunge.LogisticRegression(**in_solver(**{"rho": 0.5, "steps": 8, "n_components": 5, **given})).fit(
         rows, Y[: rows.shape[0]]
     )
 

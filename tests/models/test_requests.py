@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from cases.toys import state
 from expunge.base.errors import BadRecords
 from expunge.engine.changing import Change
@@ -395,7 +395,7 @@ def test_deletions_replay_as_often_as_the_replay_probability_says(given):
     """500 fits; the standardised number of replays exceeds 4 in 1 of 16,000 tests (fixed seeds)."""
     X, y = table(12)
     rng = np.random.default_rng(8)
-    model = LogisticRegression(**chosen(rho=0.7, steps=None if "batch" in given else 4, random_state=rng, **given))
+    model = LogisticRegression(**in_solver(rho=0.7, steps=None if "batch" in given else 4, random_state=rng, **given))
     chances, replays = [], 0
     for _ in range(500):
         model.fit(X, y)

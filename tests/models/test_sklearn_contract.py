@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from cases.in_solver import in_solver
 from expunge.models import (
     HuberRegressor,
     KMeans,
@@ -25,6 +26,10 @@ from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
 
 RANGE = (-4.0, 4.0)
 CHECKED = [
+    LogisticRegression(),
+    LogisticRegression(finish=None, rho=1.0),
+    LinearSVC(),
+    LinearRegression(),
     LogisticRegression(solver="dual_averaging"),
     LogisticRegression(solver="frank_wolfe"),
     LogisticRegression(solver=DualAveraging(n_components="auto")),
@@ -89,7 +94,7 @@ each_model = pytest.mark.parametrize("kind", MODELS)
 
 def make(kind, **more):
     estimator, given, target = MODELS[kind]
-    return estimator(**{"random_state": 3, "rho": 0.5, **given, **more}), target
+    return estimator(**in_solver(**{"random_state": 3, "rho": 0.5, **given, **more})), target
 
 
 def fitted(kind, X=None, **more):
@@ -112,13 +117,17 @@ def test_a_clone_has_the_parameters_and_nothing_of_the_fit(kind):
     model = fitted(kind)
     copy = clone(model)
     assert copy.get_params() == model.get_params()
-    assert set(vars(copy)) == set(model.get_params())
+    assert copy.solver is not model.solver
+    assert set(vars(copy)) == set(model.get_params(deep=False))
 
 
 @each_model
 def test_parameters_that_are_set_come_back_the_same(kind):
     model, _ = make(kind)
-    for name in model.get_params():
+    for name in model.solver.get_params():
+        model.set_params(**{f"solver__{name}": "anything"})
+        assert model.get_params()[f"solver__{name}"] == getattr(model.solver, name) == "anything"
+    for name in model.get_params(deep=False):
         assert getattr(model.set_params(**{name: "anything"}), name) == "anything"
 
 
@@ -312,7 +321,9 @@ def test_ids_and_subjects_reach_the_model_through_a_pipeline():
 def test_a_grid_search_and_cross_validation_run():
     X = rows(200)
     found = GridSearchCV(
-        LogisticRegression(random_state=0, solver="dual_averaging"), {"radius": [1.0, 40.0], "epochs": [1, 3]}, cv=3
+        LogisticRegression(random_state=0, solver="dual_averaging"),
+        {"solver__radius": [1.0, 40.0], "solver__epochs": [1, 3]},
+        cv=3,
     )
     assert found.fit(X, classes(X)).best_score_ > 0.8
     assert found.best_estimator_.unlearn(0).removed == 1

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.base.errors import BadPlan, BadRecords, PlanWarning, SizeWarning
 from expunge.base.intake import Delete
@@ -21,7 +21,7 @@ STREAM = {"rho": 0.5, "schedule": "arrival", "expected_records": 256, "batch": 1
 
 
 def stream(**more):
-    return LogisticRegression(**chosen(classes=[0, 1], **{**STREAM, **more}))
+    return LogisticRegression(**in_solver(classes=[0, 1], **{**STREAM, **more}))
 
 
 def fed(model, stop=400, by=1, **more):
@@ -87,7 +87,7 @@ def test_regressions_go_on_too(estimator):
 
 
 def test_classes_can_be_told_at_the_first_call():
-    model = LinearSVC(**chosen(**STREAM)).partial_fit(X[:1], Y[:1], classes=[0, 1])
+    model = LinearSVC(**in_solver(**STREAM)).partial_fit(X[:1], Y[:1], classes=[0, 1])
     model.partial_fit(X[1:9], Y[1:9])
     model.partial_fit(X[9:12], Y[9:12], classes=[0, 1])
     assert model.classes_.tolist() == [0, 1]
@@ -101,7 +101,7 @@ def test_classes_can_be_told_at_the_first_call():
 
 
 def test_one_class_at_first_must_be_told_of_the_others():
-    model = LogisticRegression(**chosen(**STREAM))
+    model = LogisticRegression(**in_solver(**STREAM))
     with pytest.raises(BadRecords, match="classes="):
         model.partial_fit(X[:1], Y[:1])
     assert not hasattr(model, "classes_")
@@ -375,7 +375,7 @@ def test_a_new_plan_must_be_for_about_as_many_records_as_there_are():
     model = stream().fit(X, Y)
     with pytest.raises(BadPlan, match="there are 400 records already"):
         model.replan(expected_records=50)
-    ranged = LinearRegression(**chosen(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
+    ranged = LinearRegression(**in_solver(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
     ranged.set_params(target_range=(-2, 2))
     with pytest.raises(BadPlan, match="target_range"):
         ranged.replan()
@@ -419,7 +419,7 @@ def test_masked_values_and_words_are_refused():
     for act in (lambda: model.insert(masked, Y[:2]), lambda: stream().fit(masked, Y[:2])):
         with pytest.raises(BadRecords, match="X: some values are masked"):
             act()
-    regression = LinearRegression(**chosen(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
+    regression = LinearRegression(**in_solver(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
     with pytest.raises(BadRecords, match="y: expected numbers"):
         regression.insert(X[:1], np.array(["high"]))
     with pytest.raises(BadRecords, match="ids are integers"):

@@ -11,7 +11,7 @@ from scipy import sparse
 
 import expunge
 import expunge.store
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NotAStore, StoreError
 
 rng = np.random.default_rng(3)
@@ -21,7 +21,7 @@ IDS = np.array([f"customer {number:04d}" for number in range(400)])
 
 
 def model(**more):
-    return expunge.LogisticRegression(**chosen(classes=[False, True], rho=0.4, **more))
+    return expunge.LogisticRegression(**in_solver(classes=[False, True], rho=0.4, **more))
 
 
 def blocks(rows=90, ids=IDS, y=Y, features=X):

@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import expunge
-from cases.chosen import chosen
+from cases.in_solver import in_solver
 from expunge import (
     Delete,
     HuberRegressor,
@@ -89,7 +89,7 @@ def _clone(model):
 
 
 def logistic(**more):
-    return LogisticRegression(**chosen(**{"rho": 0.6, **more}))
+    return LogisticRegression(**in_solver(**{"rho": 0.6, **more}))
 
 
 CASES = {

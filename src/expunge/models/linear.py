@@ -216,7 +216,8 @@ class LinearModel(SupervisedModel):
         return self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
 
     def _make_plan(self, records: int, features: int, expected: int | None) -> Any:
-        check_one_of("finish", "none" if self.finish is None else self.finish, Literal["auto", "exact", "none"])
+        if self.finish is not None:
+            check_one_of("finish", self.finish, Literal["auto", "exact"])
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         make = self._newton_plan if isinstance(self._chosen, Newton) else self._noisy_plan
@@ -237,7 +238,7 @@ class LinearModel(SupervisedModel):
         here = type(solver).__name__
         self._refuse_others(
             ("C", "standardize"),
-            f"it goes with Newton, and this is {here}. Use solver=expunge.solvers.{here}(alpha=...), where alpha is "
+            f"it goes with Newton, and this is {here}. Use solver=expunge.solvers.{here}(alpha=...), with alpha = "
             "1/(n·C) for n records",
         )
         if self.finish == "exact":
