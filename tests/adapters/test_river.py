@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from river import base, checks, compose, datasets, dummy, evaluate, metrics, preprocessing
 
+from cases.in_solver import in_solver
 from expunge import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from expunge.adapters.river import RiverClassifier, RiverRegressor
 from expunge.base.errors import BadPlan, BadRecords, DuplicateId, UnknownId
@@ -22,12 +23,12 @@ POLLS = ("gallup", "ipsos", "morning_consult", "rasmussen", "you_gov")
 def classifier(estimator=LogisticRegression, features=PHISHING, id=None, subject=None, **given):
     few = {"classes": [False, True], "expected_records": 1250, "feature_norm": 3.0, "steps": 8, "epochs": 1}
     given = {"random_state": 0, **few, **given}
-    return RiverClassifier(estimator(**given), features, id=id, subject=subject)
+    return RiverClassifier(estimator(**in_solver(**given)), features, id=id, subject=subject)
 
 
 def regressor(estimator=LinearRegression, id=None, **given):
     given = {"target_range": (30, 60), "expected_records": 1000, "random_state": 0, "steps": 8, "epochs": 1, **given}
-    return RiverRegressor(estimator(**given), POLLS, id=id)
+    return RiverRegressor(estimator(**in_solver(**given)), POLLS, id=id)
 
 
 class Middle(base.Regressor):

@@ -358,7 +358,8 @@ def test_choices_that_do_not_go_together_are_refused():
 def test_numpys_numbers_are_numbers():
     solver = DualAveraging(
         steps=np.int64(4), epochs=np.int32(2), clip=np.float32(0.5), alpha=np.float64(0.1), radius=np.float32(3),
-        feature_norm=np.float64(2), step_size=np.float32(0.1), records_per_subject=np.int64(2), n_components=np.int64(2),
+        feature_norm=np.float64(2), step_size=np.float32(0.1), records_per_subject=np.int64(2),
+        n_components=np.int64(2),
     )  # fmt: skip
     model = LogisticRegression(
         rho=np.float32(0.5), solver=solver, expected_records=np.int64(64), random_state=np.int64(3)

@@ -390,7 +390,7 @@ class SteepRegressor(LinearRegressor):
 
 def test_slopes_steeper_than_a_loss_says_are_clipped_since_the_budget_relies_on_it():
     X, y = table()
-    model = SteepRegressor(solver="gradient_descent", target_range=(-5, 5), rho=0.3, steps=5, random_state=0).fit(X, y)
+    model = SteepRegressor(solver=GradientDescent(target_range=(-5, 5), steps=5), rho=0.3, random_state=0).fit(X, y)
     query, path = model.plan_.learner.query, model.transcript_.path
     each = query.contributions(0, path, model._records.batch_at(0))
     lengths = np.linalg.norm(each, axis=1)

@@ -193,7 +193,6 @@ def test_a_regression_on_one_record_and_on_none(make, y):
         (PoissonRegressor(), COUNTS + 2.0**31, "y: it has 2"),
         (PoissonRegressor(rho=2.0), COUNTS, "rho"),
         (PoissonRegressor(C=0.0), COUNTS, "C=0"),
-        (LinearRegression(solver=Newton(target_range=(0, 1))), AMOUNTS, "target_range"),
         (LinearRegression(solver="newton", rho=0.1), AMOUNTS, "rho"),
         (LinearRegression(solver="newton", C=2.0), AMOUNTS, "C=2.0: least squares has no penalty"),
         (HuberRegressor(solver="newton"), AMOUNTS, "second derivative"),

@@ -322,11 +322,11 @@ def test_without_noise_a_range_ten_times_too_wide_does_little_harm(times, least)
 @pytest.mark.parametrize("rho", [1, 0.5])
 def test_targets_that_fill_little_of_their_range_are_warned_of(make, rho):
     X, y = california(200)
-    make(rho=rho, target_range=(0, 500_000), feature_norm=2.0).fit(X, y)
+    make(rho=rho, solver=DualAveraging(target_range=(0, 500_000), feature_norm=2.0)).fit(X, y)
     with pytest.warns(RangeWarning, match=r"^y: nine tenths .* target_range=\(0, 5e\+07\).*public knowledge"):
-        model = make(rho=rho, target_range=(0, 50_000_000), feature_norm=2.0).fit(X, y)
+        model = make(rho=rho, solver=DualAveraging(target_range=(0, 50_000_000), feature_norm=2.0)).fit(X, y)
     model.insert(X[:1], y[:1])  # one says nothing about the range
-    make(rho=rho, target_range=(0, 50_000_000), feature_norm=2.0).fit(X[:50], y[:50])
+    make(rho=rho, solver=DualAveraging(target_range=(0, 50_000_000), feature_norm=2.0)).fit(X[:50], y[:50])
 
 
 def test_frank_wolfe_without_clipping_is_the_theorems():

@@ -134,8 +134,8 @@ def test_rows_to_predict_are_shortened_to_the_norm_of_rows_as_they_come(made):
     scores = bound_rows(X, 0.5) @ model.coef_[0] + model.intercept_
     np.testing.assert_allclose(model.decision_function(made(X)), scores, atol=1e-12)
     np.testing.assert_allclose(model.to_sklearn().decision_function(made(X)), scores, atol=1e-12)
-    model.set_params(feature_norm=3.0)  # which has no effect before a new fit
-    with pytest.warns(UserWarning, match="feature_norm"):
+    model.set_params(solver__feature_norm=3.0)  # which has no effect before a new fit
+    with pytest.warns(UserWarning, match="solver: set after the fit"):
         np.testing.assert_allclose(model.decision_function(made(X)), scores, atol=1e-12)
 
 
@@ -186,7 +186,7 @@ def test_a_new_plan_keeps_rows_as_they_are():
     ],
 )
 def test_a_new_plan_cannot_change_how_rows_were_projected(before, after, words):
-    model = fitted(n_components=before).set_params(**after)
+    model = fitted(n_components=before).set_params(**{f"solver__{name}": value for name, value in after.items()})
     with pytest.raises(BadPlan, match=words):
         model.replan()
 

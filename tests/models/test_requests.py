@@ -28,7 +28,7 @@ def table(count=40, features=3, seed=0):
 
 def fitted(count=40, estimator=LogisticRegression, seed=0, ids=None, subjects=None, **given):
     X, y = table(count, seed=seed)
-    return estimator(**{"random_state": seed, "rho": 0.5, **given}).fit(X, y, ids, subjects)
+    return estimator(**in_solver(**{"random_state": seed, "rho": 0.5, **given})).fit(X, y, ids, subjects)
 
 
 def published(model):
@@ -36,9 +36,9 @@ def published(model):
     weights, intercepts = model.plan_.coefficients(model.transcript_.model(model.plan_.learner))
     if model._projection is not None:
         weights = model._projection.back(weights)
-    if not hasattr(model, "target_range"):
+    if not hasattr(model, "target_range_"):
         return weights, intercepts
-    low, high = model.target_range
+    low, high = model.target_range_
     return (high - low) / 2 * weights[0], (high - low) / 2 * intercepts[0] + (low + high) / 2
 
 
@@ -280,7 +280,7 @@ def test_after_a_long_history_the_state_verifies_and_the_model_is_the_transcript
     rng = np.random.default_rng(5)
     X, y = table(60)
     names = [f"r{j}" for j in range(200)]
-    model = estimator(**given, **engine, records_per_subject=3, random_state=1)
+    model = estimator(**in_solver(**given, **engine, records_per_subject=3, random_state=1))
     model.fit(X[:20], y[:20], names[:20], np.arange(20) // 2)
     alive, subjects, fresh = set(names[:20]), {name: j // 2 for j, name in enumerate(names[:20])}, 20
     for _ in range(14):

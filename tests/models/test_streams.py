@@ -79,7 +79,7 @@ def test_with_other_schedules_partial_fit_is_insert(schedule):
 
 @pytest.mark.parametrize("estimator", [LinearRegression, HuberRegressor])
 def test_regressions_go_on_too(estimator):
-    model = estimator(target_range=(-3, 3), **STREAM)
+    model = estimator(**in_solver(target_range=(-3, 3), **STREAM))
     for first in range(0, 400, 40):
         model.partial_fit(X[first : first + 40], X[first : first + 40, 0] * 2)
     assert model.n_records_ == 400
@@ -332,8 +332,8 @@ def test_parameters_that_are_assigned_warn_as_those_that_are_set():
     model = stream().fit(X, Y)
     model.rho, model.random_state = model.rho, 7  # nothing new, and what takes effect at once
     model.unlearn([0])
-    model.rho, model.alpha = 0.2, 0.01
-    with pytest.warns(PlanWarning, match="^rho, alpha: set after the fit, and not in effect"):
+    model.rho, model.solver = 0.2, DualAveraging(schedule="arrival", alpha=0.01)
+    with pytest.warns(PlanWarning, match="^rho, solver: set after the fit, and not in effect"):
         model.predict(X)
     model.predict(X)  # it says so once
     model.rho = 0.3
@@ -344,7 +344,7 @@ def test_parameters_that_are_assigned_warn_as_those_that_are_set():
 
 def test_a_new_plan_takes_parameters_as_they_are_now():
     model = stream().fit(X, Y)
-    model.set_params(rho=0.2, schedule="scattered")
+    model.set_params(rho=0.2, solver__schedule="scattered")
     model.replan()
     assert (model.plan_.rho, model.plan_.schedule) == (0.2, "scattered")
     assert model.verify().ok
@@ -355,9 +355,9 @@ def test_a_new_plan_takes_parameters_as_they_are_now():
     ("change", "message"),
     [
         ({"classes": [0, 1, 2]}, "classes: the stored records were encoded with"),
-        ({"feature_norm": 2.0}, "feature_norm: the stored records were encoded with 1.0"),
-        ({"records_per_subject": 1}, "would have 2 records"),
-        ({"n_components": 2, "schedule": "scattered"}, "n_components: the stored records were encoded"),
+        ({"solver__feature_norm": 2.0}, "feature_norm: the stored records were encoded with 1.0"),
+        ({"solver__records_per_subject": 1}, "would have 2 records"),
+        ({"solver__n_components": 2, "solver__schedule": "scattered"}, "n_components: the stored records were encoded"),
     ],
     ids=str,
 )
@@ -376,7 +376,7 @@ def test_a_new_plan_must_be_for_about_as_many_records_as_there_are():
     with pytest.raises(BadPlan, match="there are 400 records already"):
         model.replan(expected_records=50)
     ranged = LinearRegression(**in_solver(target_range=(-1, 1), **STREAM)).fit(X, X[:, 0])
-    ranged.set_params(target_range=(-2, 2))
+    ranged.set_params(solver__target_range=(-2, 2))
     with pytest.raises(BadPlan, match="target_range"):
         ranged.replan()
 

@@ -274,7 +274,7 @@ def _decide(
 ) -> Change:  # fmt: skip
     old, after = _old_pass(learner, records, transcript, edit, randomness)
     verdict = _reconcile(learner, old)
-    only_adds = verdict.first is not None and old.only_adds(verdict.first)
+    only_adds = verdict.first is not None and learner.laws is None and old.only_adds(verdict.first)
     replayed_from = None if only_adds else verdict.first
     running = with_tail(old, verdict, old.steps, after) if learner.schedule.ordered else None
     if pause:

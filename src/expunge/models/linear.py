@@ -135,7 +135,9 @@ class LinearModel(SupervisedModel):
         """
         model: Any = clone(self)
         declared = getattr(model, "classes", None) if classes is None else classes
-        model._meet_classes(np.zeros(0) if declared is None else np.asarray(declared), declared)
+        if declared is None and hasattr(model, "classes"):
+            raise BadPlan("classes=None: the loss, and so the solver, depends on their number; declare them.")
+        model._meet_classes(np.asarray(declared), declared)
         model._choose(features, sparse)
         return cast(AnySolver, model._chosen)
 

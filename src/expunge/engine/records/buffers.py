@@ -197,7 +197,7 @@ class Buffers:
             x, y, old[0][:kept], old[1][:kept], blank(x.dtype), blank(y.dtype),
             array("q", (other,)), place, end, spot, room, (have, cell) if have else None, 0, NOWHERE,
         )  # fmt: skip
-        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing, self._found = values  # fmt: skip
+        a[:], b[:], x[:kept], y[:kept], x[kept:], y[kept:], owners[end:], owners[spot], cells[other], cells[place], rooms[place], self._left, self._growing, self._found = values  # fmt: skip # noqa: E501
         self._clear()
 
     def _grown(self, room: int, more: int) -> Pool:
@@ -228,7 +228,7 @@ class Buffers:
         (x, y), (a, b), cells, owners = pool.region(cell), pool.region(end), self.cells, pool.owners
         pools = self.pools if end else {size: one for size, one in self.pools.items() if size != room}
         values: Any = a, b, blank(a.dtype), blank(b.dtype), other, array("q"), [], where, pools, None, NOWHERE
-        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left, self._found = values  # fmt: skip
+        x[:], y[:], a[:], b[:], owners[cell], owners[end:], pool.pages[pages:], cells[other], self.pools, self._left, self._found = values  # fmt: skip # noqa: E501
         self._loosen(pool)
 
     def _loosen(self, pool: Pool) -> None:
