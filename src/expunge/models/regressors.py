@@ -18,7 +18,7 @@ from expunge.models.habits import COUNTS
 from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Huber, Loss, Squared
-from expunge.solvers.objects import Newton, Said
+from expunge.solvers.objects import Newton, Said, solver_of
 
 NARROW = 0.1
 """Below this share of their range nine tenths of the targets are close together."""
@@ -207,6 +207,9 @@ class PoissonRegressor(LinearRegressor):
 
     INSTEAD = COUNTS
     LARGEST_COUNT = 2.0**30
+
+    def _choose(self, features: int, sparse: bool) -> None:
+        self._chosen = solver_of(self.solver) or Newton()  # nothing else can take counts, however many columns
 
     def _range(self) -> tuple[float, float]:
         raise BadPlan(f"solver={self.solver!r}: counts have no declared range, and slopes no bound. Use 'newton'.")

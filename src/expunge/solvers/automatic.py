@@ -18,12 +18,11 @@ def automatic_solver(loss: Any, features: int, *, sparse: bool = False) -> Newto
 
     It is `Newton` if the loss has curvature that Newton's method can take, and columns times outputs (one, or one for
     each of more than two classes) are at most 1,000, or 300 if rows are sparse. Else it is `DualAveraging`. What the
-    records contain plays no part. A loss whose slopes have no bound (that of counts) only Newton can take.
+    records contain plays no part.
 
     >>> from expunge.solvers.losses import Hinge, Logistic
     >>> automatic_solver(Logistic(), 54), automatic_solver(Logistic(), 5_000), automatic_solver(Hinge(), 54)
     (Newton(), DualAveraging(), DualAveraging())
     """
     most = MOST_SPARSE if sparse else MOST_PARAMETERS
-    fits = features * loss.outputs <= most or not hasattr(loss, "lipschitz")
-    return Newton() if newton_takes(loss) and fits else DualAveraging()
+    return Newton() if newton_takes(loss) and features * loss.outputs <= most else DualAveraging()

@@ -372,7 +372,7 @@ class Newton:
         """Return the parameters of the columns and the intercept, in the units of the records."""
         used, frame, features = self._used, self.query.of_scores(frame_of(path[COLUMNS])), self.query.features
         if len(sums) <= FIRST + self.query.rounds:
-            iterate = path[len(sums)]  # no finish: the last draw
+            iterate = path[len(sums)] if sums[SIZES, 0] else self.start  # no finish: the last draw, or nobody is there
         else:
             matrix = self._matrix(sums[-1])
             penalty = np.zeros(used)
