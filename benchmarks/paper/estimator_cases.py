@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import expunge
+from cases.in_solver import in_solver
 from cases.learners import Case
 from expunge.base.intake import Delete, Insert, Replace
 
@@ -49,17 +50,17 @@ def _model(chosen: Chosen) -> Any:
     }  # fmt: skip
     match chosen["model"]:
         case "binary":
-            return expunge.LogisticRegression(**chosen(class_weight={0: 0.5}, **options))
+            return expunge.LogisticRegression(**in_solver(class_weight={0: 0.5}, **options))
         case "multinomial":
-            return expunge.LogisticRegression(**chosen(classes=[0, 1, 2], **options))
+            return expunge.LogisticRegression(**in_solver(classes=[0, 1, 2], **options))
         case "svc":
-            return expunge.LinearSVC(**chosen(alpha=0.1, **options))
+            return expunge.LinearSVC(**in_solver(alpha=0.1, **options))
         case "multiclass svc":
-            return expunge.LinearSVC(**chosen(classes=[0, 1, 2], **options))
+            return expunge.LinearSVC(**in_solver(classes=[0, 1, 2], **options))
         case "huber":
-            return expunge.HuberRegressor(**chosen(target_range=(0, 2), **options))
+            return expunge.HuberRegressor(**in_solver(target_range=(0, 2), **options))
         case _:
-            return expunge.LinearRegression(**chosen(target_range=(0, 2), selector="average", **options))
+            return expunge.LinearRegression(**in_solver(target_range=(0, 2), selector="average", **options))
 
 
 def name_of(chosen: Chosen) -> str:

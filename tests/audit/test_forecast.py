@@ -238,7 +238,7 @@ def test_what_makes_no_sense_is_refused_by_name(monkeypatch, model, records, fea
 
 
 def kind_of(model, records, features):
-    model = forecasting._declared(model, 2)
+    model = forecasting._declared(model, features, 2)
     plan = forecasting._planned(model, records, features)
     return Kind(model, plan, plan.size_for(records), features)
 

@@ -123,8 +123,9 @@ def soak(
     """Let a model live through many requests, and verify it at the end."""
     life, found = Life(seed, least, most), Soak(schedule)
     model = LogisticRegression(
-        classes=[0, 1], solver=DualAveraging(schedule=schedule), rho=rho, expected_records=8 * least
-    )  # type: ignore[arg-type]
+        classes=[0, 1], rho=rho, expected_records=8 * least,
+        solver=DualAveraging(schedule=schedule),  # type: ignore[arg-type]
+    )  # fmt: skip
     X, y = life.rows(least)
     model.partial_fit(X, y, ids=[life.enter() for _ in range(least)])
 

@@ -47,7 +47,7 @@ def rows_of(y, which):
 
 def fitted(name, ids, features=X, subjects=None):
     kind, y = MODELS[name]
-    model = type(kind)(**kind.get_params())
+    model = type(kind)(**kind.get_params(deep=False))
     which = slice(0, NUMBER)
     args = (features[which],) if y is None else (features[which], y[which])
     with keys_from(np.random.default_rng(11)):
@@ -140,7 +140,7 @@ def in_blocks(y, ids, subjects=None, rows=37):
 def test_an_ingested_model_is_the_one_that_was_fitted(name, ids, tmp_path):
     kind, y = MODELS[name]
     memory = fitted(name, ids)
-    wanted = type(kind)(**kind.get_params())
+    wanted = type(kind)(**kind.get_params(deep=False))
     if hasattr(wanted, "classes"):
         wanted.classes = np.unique(y)
     with keys_from(np.random.default_rng(11)):
@@ -155,7 +155,7 @@ def test_an_ingested_model_is_the_one_that_was_fitted(name, ids, tmp_path):
 def test_an_ingested_model_with_subjects_too(tmp_path):
     subjects = np.array([number // 3 for number in range(NUMBER)])
     kind = expunge.LogisticRegression(rho=0.4, solver=DualAveraging(records_per_subject=3), classes=["no", "yes"])
-    memory = type(kind)(**kind.get_params())
+    memory = type(kind)(**kind.get_params(deep=False))
     with keys_from(np.random.default_rng(3)):
         memory.fit(X[:NUMBER], CLASSES[:NUMBER], ids=NAMES[:NUMBER], subjects=subjects)
     with keys_from(np.random.default_rng(3)):
@@ -177,7 +177,7 @@ def test_an_ingested_model_of_sparse_records_is_the_one_that_was_fitted(name, me
     monkeypatch.setattr(Spool.by_place, "__kwdefaults__", {"memory": memory, "convert": None})
     kind, y = MODELS[name]
     memory = fitted(name, NAMES, SPARSE)
-    wanted = type(kind)(**kind.get_params())
+    wanted = type(kind)(**kind.get_params(deep=False))
     if hasattr(wanted, "classes"):
         wanted.classes = np.unique(y)
     parts = [slice(first, min(first + 37, NUMBER)) for first in range(0, NUMBER, 37)]

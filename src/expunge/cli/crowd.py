@@ -158,7 +158,7 @@ def _fitted(crowd: _Crowd, found: _Measured, show: Show) -> Any:
 
     import expunge
 
-    wanted = expunge.LogisticRegression(rho=RHO, classes=["no", "yes"])
+    wanted = expunge.LogisticRegression(rho=RHO, classes=["no", "yes"], solver="dual_averaging")
     with _stage(show, "fitting"):
         model = found.timed("fit", lambda: wanted.fit(crowd.features, crowd.answers, ids=crowd.names))
     with _stage(show, "scikit-learn"):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def new_model(
             raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
         bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
         return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
+    check_positive("records_per_subject", records_per_subject, whole=True)
     common: dict[str, Any] = {"rho": rho, "expected_records": expected_records}
     if kind is Kind.kmeans:
         if alpha is not None:

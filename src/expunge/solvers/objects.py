@@ -49,7 +49,7 @@ class Parameters:
             if name not in known:
                 raise unknown(self, type(self).__name__, name, known, params)
         for name, value in params.items():
-            setattr(self, name, value)
+            object.__setattr__(self, name, value)  # to assign one is refused: a fitted model would not see it
         return self
 
     def __repr__(self) -> str:
@@ -63,12 +63,12 @@ def _differs(value: Any, default: Any) -> bool:
     return type(value) is not type(default) or repr(value) != repr(default)
 
 
-@dataclass_transform(kw_only_default=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def _solver(name: str) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class of parameters a solver: they are given by name, and an unknown one says what to use."""
 
     def made(kind: type[Kind]) -> type[Kind]:
-        found: Any = dataclass(kw_only=True, repr=False)(kind)
+        found: Any = dataclass(frozen=True, kw_only=True, repr=False)(kind)
         found.__init__, found.NAME = guided(found.__init__), name
         return found
 
@@ -225,8 +225,9 @@ def of_flat(name: str, parameters: dict[str, Any]) -> AnySolver:
 def flat_instead(name: str, given: Any) -> str:
     """Say with which solver to give a parameter that was given to an estimator; ``given`` is all that it was given."""
     asked = given.get("solver")
-    first: list[type[Parameters]] = [kind for kind in SOLVERS if asked == kind.NAME or isinstance(asked, kind)]
-    kind = next(one for one in [*first, *SOLVERS[1:], Newton] if name in one.parameters())
+    first = [kind for kind in SOLVERS if asked == kind.NAME or isinstance(asked, kind)]
+    kinds: list[type[Parameters]] = [*first, *SOLVERS[1:], Newton]
+    kind = next(one for one in kinds if name in one.parameters())
     understood = kind.parameters()
     flat = [f"{one}={value!r}" for one, value in given.items() if one in understood]
     return f"Use solver=expunge.solvers.{kind.__name__}({', '.join(flat)})"
