@@ -140,7 +140,7 @@ def test_a_european_table_from_draft_to_prediction(tmp_path, done, run, refused)
         "# numbers; guessed: decimal comma; check",
         "# numbers; guessed: decimal comma, unit %; check",
         "guessed: decimal comma, point between thousands, unit €; check",
-        "# dates, in whole years; guessed: day before month; check",
+        "# dates; guessed: day before month; check",
         'format = "%d.%m.%Y"',
         'values = ["Bonn", "Köln", "Münster"]',
     ):

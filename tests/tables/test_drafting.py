@@ -58,7 +58,7 @@ def parts(drafted):
 
 
 def test_a_messy_table_is_drafted_as_one_would(tmp_path):
-    drafted = draft(write(tmp_path, MESSY))
+    drafted = draft(write(tmp_path, MESSY), ranges=True)
     schema = drafted.schema
     assert (drafted.rows, drafted.broken.count, drafted.remarks) == (ROWS, 0, ())
     assert schema.id == Key("row id", "integer")
@@ -81,10 +81,21 @@ def test_a_messy_table_is_drafted_as_one_would(tmp_path):
     assert list(drafted.notes) == list(MESSY)
     assert drafted.notes["sick?"] == "guessed: it is the last column; 2 values"
     assert drafted.notes["sex"] == "3 values; some are rare: they may identify a person, so consider leaving them out"
-    assert drafted.notes["day"] == "dates, in whole years; guessed: day before month; check"
+    assert drafted.notes["day"] == "dates; guessed: day before month; check"
     assert drafted.notes["weight"] == "numbers; guessed: decimal comma; check"
     assert drafted.notes["call sign"] == "nearly all values differ: it may name people"
     assert "missing" in drafted.notes["Größe [cm]"]
+
+
+def test_numbers_get_no_ranges_if_there_is_a_target_since_these_would_tell_the_largest(tmp_path):
+    path = write(tmp_path, MESSY)
+    found = parts(draft(path))
+    assert found["charges"] == Numeric("charges", scale="log")
+    assert found["seen on"] == Date("seen on", missing="flag")
+    assert draft(path, target="charges").schema.target == Amount("charges")
+    of_points = {name: MESSY[name] for name in ("city", "zip")} | {"born": MESSY["born"], "kind": ["a"] * ROWS}
+    points = draft(write(tmp_path, of_points), ignore=["kind", "city", "zip"]).schema
+    assert (points.target, points.without_range) == (None, ())
 
 
 def test_of_a_target_whose_values_are_left_out_it_is_said_that_records_are_refused(tmp_path):
@@ -101,7 +112,7 @@ def test_a_draft_becomes_toml_that_is_read_back_the_same(tmp_path):
 
 def test_roles_that_are_asked_for_are_taken_as_they_are(tmp_path):
     path = write(tmp_path, MESSY)
-    drafted = draft([path], target="Größe [cm]", id="e-mail", subject="zip", ignore=["born", "city"])
+    drafted = draft([path], target="Größe [cm]", id="e-mail", subject="zip", ignore=["born", "city"], ranges=True)
     schema = drafted.schema
     assert (schema.id, schema.subject) == (Key("e-mail", "text"), Key("zip", "text"))
     assert schema.target == Amount("Größe [cm]", 150, 200)
@@ -139,8 +150,8 @@ def test_a_target_of_very_many_texts_is_refused(tmp_path):
     [
         ([0, 1], Classes("y", (0, 1))),
         (["3.0", "1", "2"], Classes("y", (1, 2, 3))),
-        ([0.5, 1.5], Amount("y", 0, 1.5)),
-        (range(21), Amount("y", 0, 20)),
+        ([0.5, 1.5], Amount("y")),
+        (range(21), Amount("y")),
         (["b", "a", "?"], Classes("y", ("a", "b"))),
         (["01", "02"], Classes("y", ("01", "02"))),
     ],
@@ -155,7 +166,7 @@ def test_targets_are_values_if_they_are_few_and_amounts_otherwise(tmp_path, valu
 def test_the_last_column_of_numbers_or_categories_is_the_target_if_no_name_says_so(tmp_path):
     columns = {name: MESSY[name] for name in ("sex", "Größe [cm]", 'said "so"', "city", "e-mail")}
     drafted = draft(write(tmp_path, columns))
-    assert drafted.schema.target == Amount("Größe [cm]", 150, 200)
+    assert drafted.schema.target == Amount("Größe [cm]")
     assert drafted.notes["Größe [cm]"].startswith("guessed: it is the last column")
     alone = draft(write(tmp_path, {"sex": MESSY["sex"]}))
     assert (alone.schema.target, [*parts(alone)]) == (None, ["sex"])
@@ -193,7 +204,7 @@ def test_ids_and_subjects_are_guessed_by_name_only_if_their_values_fit(tmp_path)
 def test_some_values_that_are_no_numbers_or_dates_are_taken_for_mistakes(tmp_path):
     days = [f"2020-01-{number % 28 + 1:02}" for number in range(100)]
     columns = {"a": ["about 5", *range(1, 100)], "b": ["2020-02-30", *days[1:]], "c": days, "d": range(100)}
-    drafted = draft(write(tmp_path, columns))
+    drafted = draft(write(tmp_path, columns), ranges=True)
     assert parts(drafted)["a"] == Numeric("a", 0, 100)
     assert (
         drafted.notes["a"] == 'whole numbers; some are not numbers: fix them, or add what is written there to "missing"'
@@ -213,7 +224,7 @@ def test_parquet_and_json_lines_are_drafted_by_their_types(tmp_path):
         "null": pa.nulls(60),
     })  # fmt: skip
     parquet.write_table(table, tmp_path / "t.parquet")
-    drafted = draft(tmp_path / "t.parquet", target="whole")
+    drafted = draft(tmp_path / "t.parquet", target="whole", ranges=True)
     assert drafted.schema.target == Classes("whole", (0, 1, 2, 3, 4))
     assert drafted.schema.features == (
         Numeric("float", 0, 10), Categorical("flag", ("false", "true")), Date("day", "2019-01-01", "2020-01-01"),
@@ -227,7 +238,7 @@ def test_parquet_and_json_lines_are_drafted_by_their_types(tmp_path):
     lines = [json.dumps({"a": value, "b": value % 2 == 0, "deep": {}}) for value in number]
     (tmp_path / "t.jsonl").write_text("\n".join([*lines, "broken"]))
     drafted = draft(tmp_path / "t.jsonl")
-    assert drafted.schema.features == (Numeric("a", 0, 60),)
+    assert drafted.schema.features == (Numeric("a"),)
     assert (drafted.schema.target, drafted.schema.ignored) == (Classes("b", ("false", "true")), ("deep",))
     assert (drafted.rows, drafted.broken.count) == (60, 1)
 
@@ -235,7 +246,7 @@ def test_parquet_and_json_lines_are_drafted_by_their_types(tmp_path):
 def test_several_files_are_one_table(tmp_path):
     first = write(tmp_path, {"a": range(100), "b": ["x", "y"] * 50}, "1.csv")
     second = write(tmp_path, {"b": ["z", "y"] * 50, "a": range(1000, 1100)}, "2.csv")
-    drafted = draft([first, second])
+    drafted = draft([first, second], ranges=True)
     assert drafted.rows == 200
     assert (parts(drafted)["a"].high, drafted.schema.target.values) == (1500, ("x", "y", "z"))
     third = write(tmp_path, {"a": range(9)}, "3.csv")

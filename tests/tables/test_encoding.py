@@ -76,6 +76,44 @@ def test_amounts_that_are_mostly_small(tmp_path):
     assert abs(middle) < 1e-3  # the square root of 1001, less 1
 
 
+RAW = Schema((Numeric("age", missing="flag"), Numeric("gain", scale="log"), Date("joined")), target=Amount("who"))
+
+
+def test_without_ranges_numbers_and_dates_are_taken_as_they_are(tmp_path):
+    rows = [
+        {"age": "1763500000.25", "gain": "0", "joined": "1970-01-03", "who": "-7"},
+        {"age": "?", "gain": "-1e6", "joined": "1969-12-31 12:00", "who": "1e9"},
+    ]
+    found = tables(tmp_path, *rows, schema=RAW).all()
+    assert found.X.dtype == np.float64
+    assert found.X[:, :2].tolist() == [[1763500000.25, 0], [0, 1]]
+    assert found.X[:, 2].tolist() == [0, -np.log1p(1e6)]
+    assert found.X[:, 3].tolist() == [2, -0.5]
+    assert found.y.tolist() == [-7, 1e9]
+
+
+def test_a_missing_number_without_a_range_has_no_middle(tmp_path):
+    with pytest.raises(BadRecords, match='\'gain\': missing; declare missing = "flag" or "refuse" for this column'):
+        tables(tmp_path, {"gain": "?"}, schema=RAW).all()
+
+
+def test_beside_a_number_as_it_is_others_are_not_shortened(tmp_path):
+    mixed = Schema((Numeric("age"), Numeric("gain", 0, 1000), Categorical("city", ("Rome",)), Text("notes", 2**11)))
+    row = {"age": "52"}
+    dense, thin = (tables(tmp_path, row, schema=mixed, target=False, sparse=how).all().X for how in (False, True))
+    assert dense[0, :4].tolist() == [52, -1, 1, 0]
+    assert sparse.issparse(thin)
+    assert np.array_equal(thin.toarray(), dense)
+
+
+def test_a_range_has_two_ends():
+    for part in (Numeric, Amount):
+        with pytest.raises(expunge.BadPlan, match=r"columns\.age: high: missing; give low and high, or neither"):
+            part("age", low=0)
+    with pytest.raises(expunge.BadPlan, match=r"columns\.day: low: missing; give low and high, or neither"):
+        Date("day", high="2026-01-01")
+
+
 def test_dates(tmp_path):
     days = ["2000-01-01", "2020-01-01 00:00", "1999-05-05", "", "2020-01-01T01:00:00+01:00"]
     assert features(tmp_path, *[{"joined": day} for day in days])["joined"] == [-1, 1, -1, 0, 1]

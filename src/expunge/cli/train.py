@@ -158,7 +158,8 @@ def _show_columns(report: Report, drafted: Any, output: Path) -> None:
 def _declared(part: Any) -> str:
     """Say in a few words what a column is declared as."""
     if hasattr(part, "low"):
-        return f"{part.low} to {part.high}" + (", log" if getattr(part, "scale", "") == "log" else "")
+        span = "as they are" if part.low is None else f"{part.low} to {part.high}"
+        return span + (", log" if getattr(part, "scale", "") == "log" else "")
     if hasattr(part, "values"):
         listed = ", ".join(map(str, part.values))
         return listed if len(listed) <= 24 else f"{len(part.values)} values"

@@ -31,17 +31,17 @@ KeyType = Literal["integer", "text"]
 
 @dataclass(frozen=True)
 class Numeric:
-    """A number with a public range, mapped to -1 to 1; values outside the range are clipped to it.
+    """A number: as it is, or with a public range mapped to -1 to 1, where values outside are clipped to the range.
 
     A missing value counts as the middle of the range ("middle"), also marked by an extra column ("flag"), or is an
-    error ("refuse"). ``decimal``, ``thousands`` and ``unit`` say how texts write it: for 1.234,5 € they are ",", "."
-    and "€".
+    error ("refuse"). Without a range there is no middle: then "flag" counts it as 0 and marks it, and else it is an
+    error. ``decimal``, ``thousands`` and ``unit`` say how texts write it: for 1.234,5 € they are ",", "." and "€".
     """
 
     kind: ClassVar[str] = "numeric"
     name: str
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
     scale: Scale = "linear"
     missing: Missing = "middle"
     decimal: DecimalSign = "."
@@ -55,9 +55,9 @@ class Numeric:
         _check_said(self.name, check_number_writing(self.decimal, self.thousands, self.unit))
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The range."""
-        return float(self.low), float(self.high)
+    def bounds(self) -> tuple[float, float] | None:
+        """The range, if there is one."""
+        return None if self.low is None or self.high is None else (float(self.low), float(self.high))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -67,35 +67,34 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Date:
-    """A day or time in ISO form, such as 2026-11-15 or 2026-11-15 12:30, with a public range; else like a number.
+    """A day or time in ISO form, such as 2026-11-15 or 2026-11-15 12:30: like a number, of days since 1970.
 
-    ``format`` says how texts write it, if not in ISO form: "%d.%m.%Y". The range is always in ISO form.
+    ``format`` says how texts write it, if not in ISO form: "%d.%m.%Y". A range is always in ISO form.
     """
 
     kind: ClassVar[str] = "date"
     name: str
-    low: str
-    high: str
+    low: str | None = None
+    high: str | None = None
     missing: Missing = "middle"
     format: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("low", "high"):
-            value = getattr(self, field)
+        _check_both(self.name, self.low, self.high)
+        for field, value in (("low", self.low), ("high", self.high)):
             try:
-                seconds_of(value)
+                seconds_of(value) if value is not None else None
             except (TypeError, ValueError):
                 raise BadPlan(f"{_at(self.name)}: {field} = {value!r} is not a day such as '2026-11-15'.") from None
-        low, high = self.bounds
-        if low >= high:
+        if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
             raise BadPlan(f"{_at(self.name)}: low = {self.low!r} is not before high = {self.high!r}.")
         _check_choice(self.name, "missing", self.missing, Missing)
         _check_said(self.name, check_format(self.format))
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The range, in seconds since 1970."""
-        return seconds_of(self.low), seconds_of(self.high)
+    def bounds(self) -> tuple[float, float] | None:
+        """The range, in seconds since 1970, if there is one."""
+        return None if self.low is None or self.high is None else (seconds_of(self.low), seconds_of(self.high))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -194,11 +193,11 @@ class Classes:
 
 @dataclass(frozen=True)
 class Amount:
-    """A target that is a number with a public range; values outside are clipped to it. It is written like `Numeric`."""
+    """A target that is a number; with a range, values outside are clipped to it. It is written like `Numeric`."""
 
     name: str
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
     decimal: DecimalSign = "."
     thousands: Thousands = ""
     unit: str = ""
@@ -216,8 +215,8 @@ class Schema:
     """What each column of a table is.
 
     ``confirmed`` says that someone has read it and that all of it is publicly known. Values that are as in
-    ``missing``, in any case, are missing. Files of text are in ``encoding``. Every row of features has a norm of at
-    most 1: each column has an equal share in it.
+    ``missing``, in any case, are missing. Files of text are in ``encoding``. If all numbers and dates have ranges,
+    every row of features has a norm of at most 1, and each column has an equal share in it.
 
     >>> schema = Schema((Numeric("age", 0, 120), Categorical("city", ("Rome", "Oslo"))), target=Classes("sick", (0, 1)))
     >>> schema.feature_names
@@ -263,6 +262,15 @@ class Schema:
         return sum(len(one.features) for one in self.features)
 
     @property
+    def without_range(self) -> tuple[str, ...]:
+        """The features that are numbers or dates without a range; they are taken as they are.
+
+        >>> Schema((Numeric("age"), Numeric("height", 0, 250))).without_range
+        ('age',)
+        """
+        return tuple([one.name for one in self.features if isinstance(one, (Numeric, Date)) and one.bounds is None])
+
+    @property
     def sparse(self) -> bool:
         """Whether rows are mostly zeros, so that only the other numbers are kept: by what is declared, never by data.
 
@@ -290,7 +298,16 @@ def _at(name: str) -> str:
     return f"columns.{name}"
 
 
+def _check_both(name: str, low: Any, high: Any) -> None:
+    if (low is None) != (high is None):
+        lacking = "low" if low is None else "high"
+        raise BadPlan(f"{_at(name)}: {lacking}: missing; give low and high, or neither.")
+
+
 def _check_range(name: str, low: Any, high: Any) -> None:
+    _check_both(name, low, high)
+    if low is None:
+        return
     for field, value in (("low", low), ("high", high)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise BadPlan(f"{_at(name)}: {field} = {value!r}: give a finite number that is publicly known.")

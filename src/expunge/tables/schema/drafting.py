@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from expunge.base.errors import BadPlan, BadRecords
@@ -73,13 +73,15 @@ def draft(
     subject: str | None = None,
     ignore: Sequence[str] = (),
     encoding: str | None = None,
+    ranges: bool | None = None,
     progress: bool | None = False,
 ) -> Draft:
     """Draft a schema from tables, in one pass; columns with unusual numbers or dates are read once more.
 
     ``target``, ``id`` and ``subject`` name columns, and so does each of ``ignore``; those not named are guessed from
     the columns' names and what they hold, and so are the ``encoding`` and how numbers and dates are written. Records
-    that cannot be read are skipped.
+    that cannot be read are skipped. ``ranges`` says whether numbers and dates get ranges, which hold those of the
+    records; by default only if there is no target, since clusters depend on scale.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     guessed = encoding is None
@@ -114,11 +116,23 @@ def draft(
     notes = {name: notes[name] for name in (*tables[0].names, *tables[0].nested)}
     ignored = tuple([name for name in notes if name not in used])
     schema = Schema(tuple(features.values()), *keys, goal, ignored, encoding=encoding)
+    if not (goal is None if ranges is None else ranges):
+        schema = _without_ranges(schema)
     remarks = [] if keys[0] else ["there is no id column, so records will be numbered"]
     guessed = guessed and not is_utf8(encoding)
     if guessed:
         remarks.append(f"the files are not UTF-8, so they were read as {encoding}, which is a guess: check the letters")
     return Draft(schema, notes, tuple(remarks), rows, broken, guessed)
+
+
+def _without_ranges(schema: Schema) -> Schema:
+    """Return a schema in which numbers and dates are taken as they are."""
+    features = [
+        replace(one, low=None, high=None) if isinstance(one, (Numeric, Date)) else one for one in schema.features
+    ]
+    goal = schema.target
+    target = replace(goal, low=None, high=None) if isinstance(goal, Amount) else goal
+    return replace(schema, features=tuple(features), target=target)
 
 
 def _check_asked(table: Table, asked: dict[str, str | None], ignore: Sequence[str]) -> None:
@@ -300,7 +314,7 @@ def _date(name: str, profile: Profile) -> tuple[Feature, str]:
     first, last = profile.years
     years = f"{first:04}-01-01", f"{min(last + 1, 9999):04}-01-01"
     feature = Date(name, *years, _flag(profile), profile.way.format)
-    said = ["dates, in whole years", *_way(profile), *_mistakes(profile, "dates"), *_missing(profile)]
+    said = ["dates", *_way(profile), *_mistakes(profile, "dates"), *_missing(profile)]
     return feature, _said(said)
 
 

@@ -33,6 +33,8 @@ from expunge.tables.schema.values import (
 
 SHARE = 1.0 - 2.0**-20
 """Rows are kept this much shorter than 1, so that none is longer when rounded to 32 bits."""
+NO_MIDDLE = 'missing; declare missing = "flag" or "refuse" for this column, or a range with low and high'
+"""What is said of a missing number without a range."""
 MOST_NUMBERS = 2**25
 """How many numbers are encoded at once."""
 SPARSE_ROWS = 4096
@@ -45,7 +47,10 @@ class Encoded(NamedTuple):
     """Some records, encoded."""
 
     X: Column
-    """A row for each record, of norm at most 1: 32-bit floats, or sparse, with the same numbers as 64-bit floats."""
+    """A row for each record: 32-bit floats, or sparse, with the same numbers as 64-bit floats.
+
+    If all numbers have a range, its norm is at most 1. If one has none, rows are dense or sparse 64-bit floats.
+    """
     y: AnyArray | None
     ids: AnyArray | None
     subjects: AnyArray | None
@@ -98,7 +103,8 @@ class Encoder:
         self._id = schema.id if "id" in keys else None
         self._subject = schema.subject if "subject" in keys else None
         self.sparse = sparse and schema.sparse
-        self._share = SHARE / math.sqrt(len(schema.features))
+        raw = bool(schema.without_range)
+        self._share: np.floating[Any] = np.float64(1.0) if raw else np.float32(SHARE / math.sqrt(len(schema.features)))
 
     @property
     def columns(self) -> list[str]:
@@ -115,10 +121,10 @@ class Encoder:
     def encode(self, chunk: Chunk) -> Encoded:
         """Encode some rows; those that do not fit are left out, or an error names them."""
         work = Work(chunk, frozenset(self.schema.missing))
-        made = (SparseRows if self.sparse else DenseRows)(len(chunk.lines), self.schema.width)
+        made = (SparseRows if self.sparse else DenseRows)(len(chunk.lines), self.schema.width, self._share.dtype)
         for one in self.schema.features:
             self._feature(work, one, made)
-        X = made.rows(np.float32(self._share))
+        X = made.rows(self._share)
         y = None if self._target is None else self._encode_target(work, self._target)
         ids = None if self._id is None else keys_of(work, self._id)
         subjects = None if self._subject is None else keys_of(work, self._subject)
@@ -139,7 +145,10 @@ class Encoder:
                 values, missing = moments_of(work, one) if isinstance(one, Date) else numbers_of(work, one)
                 if one.missing == "refuse":
                     work.refuse(one.name, missing, "missing")
-                out.add(np.where(missing, 0.0, scaled(work.clip(one.name, values, *one.bounds, ~missing), one)))
+                elif one.missing == "middle" and one.bounds is None:
+                    work.refuse(one.name, missing, NO_MIDDLE)
+                inside = values if one.bounds is None else work.clip(one.name, values, *one.bounds, ~missing)
+                out.add(np.where(missing, 0.0, scaled(inside, one)))
                 if one.missing == "flag":
                     out.add(missing)
                 work.missing[one.name] = missing
@@ -162,7 +171,9 @@ class Encoder:
         if isinstance(target, Amount):
             values, missing = numbers_of(work, target)
             work.refuse(target.name, missing, "missing")
-            return work.clip(target.name, values, target.low, target.high, ~missing) if self._clip else values
+            if not self._clip or target.low is None or target.high is None:
+                return values
+            return work.clip(target.name, values, target.low, target.high, ~missing)
         place = {as_truth(str(value)): position for position, value in enumerate(target.values)}
         whole = isinstance(target.values[0], int)
         codes, missing = codes_of(

@@ -13,8 +13,8 @@ from expunge.base.types import AnyArray, Column, Mask
 class DenseRows:
     """Rows that are being made, column after column."""
 
-    def __init__(self, number: int, width: int) -> None:
-        self._X = np.zeros((number, width), dtype=np.float32)
+    def __init__(self, number: int, width: int, dtype: np.dtype[Any]) -> None:
+        self._X = np.zeros((number, width), dtype=dtype)
         self._at = 0
 
     def add(self, values: AnyArray) -> None:
@@ -32,7 +32,7 @@ class DenseRows:
         self._X[:, self._at : self._at + columns.shape[1]] = columns.toarray()
         self._at += columns.shape[1]
 
-    def rows(self, share: np.float32) -> Column:
+    def rows(self, share: np.floating[Any]) -> Column:
         """Return the rows, times a number."""
         self._X *= share
         return self._X
@@ -41,22 +41,22 @@ class DenseRows:
 class SparseRows:
     """The same for sparse rows: the numbers are those of dense ones, but only those that are not 0 are kept."""
 
-    def __init__(self, number: int, width: int) -> None:
-        self._number = number
+    def __init__(self, number: int, width: int, dtype: np.dtype[Any]) -> None:
+        self._number, self._dtype = number, dtype
         self._parts: list[Any] = []
 
     def add(self, values: AnyArray) -> None:
         """Add a column."""
         from scipy import sparse
 
-        self._parts.append(sparse.csr_array(values.astype(np.float32)[:, None]))
+        self._parts.append(sparse.csr_array(values.astype(self._dtype)[:, None]))
 
     def mark(self, codes: AnyArray, present: Mask, width: int) -> None:
         """Add so many columns: 1 where the codes say, in the rows that have one."""
         from scipy import sparse
 
         ends = np.concatenate([[0], np.cumsum(present)])
-        ones = np.ones(int(ends[-1]), dtype=np.float32)
+        ones = np.ones(int(ends[-1]), dtype=self._dtype)
         self._parts.append(sparse.csr_array((ones, codes[present], ends), shape=(self._number, width)))
 
     def join(self, columns: Any) -> None:
@@ -65,7 +65,7 @@ class SparseRows:
 
         self._parts.append(sparse.csr_array(columns))
 
-    def rows(self, share: np.float32) -> Column:
+    def rows(self, share: np.floating[Any]) -> Column:
         """Return the rows, times a number."""
         from scipy import sparse
 

@@ -35,28 +35,29 @@ FORMAT = "expunge schema 1"
 KINDS = ("numeric", "date", "categorical", "text", "id", "subject", "target", "ignore")
 HEADER = """\
 What each column is. A model is encoded by this file and nothing else, so that
-encoding remembers nobody, if all of it is PUBLIC KNOWLEDGE: ranges, values and
-vocabularies that you would also know without the records. A range that was read
-off the records keeps the largest and the smallest of them, and a rare value may
-name one person, even after they are deleted.
+encoding remembers nobody, if all of it is PUBLIC KNOWLEDGE: values, ranges and
+vocabularies that you would also know without the records. A rare value may name
+one person, and a range that was read off the records keeps the largest and the
+smallest of them, even after they are deleted.
 
-Read every line, put in what is publicly known (an age lies between 0 and 120),
-and then set confirmed = true.
+Read every line, put in what is publicly known, take out rare values, and then
+set confirmed = true.
 
-kind = "numeric"      low, high; scale = "log" for amounts that are mostly small;
-                      missing = "middle" (counts as the middle of the range),
-                      "flag" (and a column says so) or "refuse"
+kind = "numeric"      a number as it is; scale = "log" if most are small and some
+                      very large; missing = "flag" (a column says so) or "refuse"
+                      low, high: a range, which k-means and some solvers need;
+                      then missing = "middle" counts as the middle of it
                       decimal = ",", thousands = ".", unit = "€" if texts are
                       such as 1.234,50 €
-       "date"         low, high: days; ISO dates such as 2026-11-15;
+       "date"         ISO dates such as 2026-11-15; low, high, missing as above;
                       format = "%d.%m.%Y" if texts are such as 15.11.2026
        "categorical"  values = [...]; others count as "other"; or buckets = 64:
                       any value, hashed
        "text"         free text; words and pairs of words hashed into buckets
        "id"           names a record; type = "integer" or "text"
        "subject"      names the person whose record it is; type as above
-       "target"       what to predict: values = [...], or low and high (and
-                      decimal, thousands, unit)
+       "target"       what to predict: values = [...], or else a number (low,
+                      high, decimal, thousands and unit as above)
        "ignore"       left out
 encoding = "cp1252"   if files are in Latin-1; else they are in UTF-8\
 """
@@ -149,8 +150,7 @@ def _column(name: str, declared: Mapping[str, Any]) -> tuple[str, Any]:
             raise BadPlan(f"columns.{name}: {field}: {' '.join(meant) or 'remove it'}; here are {listed}.")
     for field, one in allowed.items():
         if one.default is NO_DEFAULT and field not in given:
-            lacking = "values = [...], or low and high," if made is Amount and not given else field
-            lacking = "values = [...] or buckets" if made is Categorical else lacking
+            lacking = "values = [...] or buckets" if made is Categorical else field
             raise BadPlan(f"columns.{name}: {lacking}: missing; a column of kind {kind!r} needs it.")
     dates = {key: value.isoformat() for key, value in given.items() if hasattr(value, "isoformat")}
     return kind, made(name, **{**given, **dates})

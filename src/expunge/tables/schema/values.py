@@ -15,6 +15,8 @@ from expunge.tables.reading import Broken, Chunk
 from expunge.tables.schema.columns import Amount, Date, Key, Numeric
 from expunge.tables.schema.writing import plain_number, seconds_of
 
+DAY = 86_400.0
+"""How many seconds a day has."""
 LONGEST_KEY = 1_000
 """How many letters an id or a subject may have."""
 
@@ -165,9 +167,13 @@ def _moment(text: str, format: str) -> float:
 
 
 def scaled(values: Array, one: Numeric | Date) -> Array:
-    """Return values of a range between -1 and 1."""
+    """Return values of a range between -1 and 1; without a range as they are, dates as days since 1970."""
+    log = isinstance(one, Numeric) and one.scale == "log"
+    if one.bounds is None:
+        days = values / DAY if isinstance(one, Date) else values
+        return np.copysign(np.log1p(np.abs(days)), days) if log else days
     low, high = one.bounds
-    if isinstance(one, Numeric) and one.scale == "log":
+    if log:
         return 2.0 * np.log1p(values - low) / math.log1p(high - low) - 1.0
     return 2.0 * (values - low) / (high - low) - 1.0
 
