@@ -146,8 +146,8 @@ def _cell(own: list[dict[str, Any]], key: str, times: float, digits: int) -> str
 def report(rows: list[dict[str, Any]]) -> str:
     """Return the table of all fits, one line for each table and ρ."""
     lines = [
-        "| table | n × d | scikit-learn | ρ (rounds) | AUC, mean (worst) | points, mean (worst) | log-loss | replays / ρ "
-        "| bars |",
+        "| table | n × d | scikit-learn | ρ (rounds) | AUC, mean (worst) | points, mean (worst) | log-loss | "
+        "replays / ρ | bars |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, asked in dict.fromkeys((row["table"], row["asked"]) for row in rows):
@@ -161,8 +161,8 @@ def report(rows: list[dict[str, Any]]) -> str:
         loss = f"{np.mean([row['difference']['log_loss'] for row in own]):+.4f}" if "log_loss" in one["goal"] else ""
         said = "held" if all(held.values()) else "missed: " + ", ".join(key for key in held if not held[key])
         lines.append(
-            f"| {name} | {one['records']:,} × {one['columns']} | {goal} | {asked}: {one['rho']:.2g} ({one['rounds']}) | "
-            f"{_cell(own, 'auc', 1.0, 4)} | {points} | {loss} | {replays} | {said} |"
+            f"| {name} | {one['records']:,} × {one['columns']} | {goal} | {asked}: {one['rho']:.2g} ({one['rounds']}) "
+            f"| {_cell(own, 'auc', 1.0, 4)} | {points} | {loss} | {replays} | {said} |"
         )
     return "\n".join(lines) + "\n"
 

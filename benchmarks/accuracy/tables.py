@@ -65,7 +65,7 @@ def _california(folder: Path) -> Table:
         rows = list(csv.reader(file))[1:]
     found = np.column_stack([numbers(rows, column) for column in range(8)])
     missing = np.isnan(found).any(axis=1)
-    X = np.column_stack([np.nan_to_num(found), missing, _hot([row[9] for row in rows])])
+    X: Array = np.column_stack([np.nan_to_num(found), missing, _hot([row[9] for row in rows])])
     return split(X, numbers(rows, 8), sized(16_512, 240), sized(4_128, 60))
 
 
