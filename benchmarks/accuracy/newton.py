@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,11 @@ from benchmarks.accuracy.tables import AMOUNTS, CLASSES, COUNTS, SHARED
 from benchmarks.smoke import OUT, parser_of, sized
 
 SEEDS = sized(5, 1)
-WIDE, FEW = 200, 20
-"""From how many columns on only a few records are asked how likely they are to replay: it takes long."""
-ASKED = sized(100, 3)
-"""Of how many records the probability of a replay is asked, not counting those that rounds do not see: theirs is 0."""
+ASKED = sized(((60, 100), (200, 20), (1_000, 8)), ((1_000, 3),))
+"""Up to so many columns, of how many records each fit is asked how likely they are to replay: more take long.
+
+Not counting those that rounds do not see: theirs is 0.
+"""
 LOST = {"auc": 0.003, "accuracy": 0.0015, "score": 0.002}
 """How much may be lost on average; the worst seed may lose twice as much."""
 LOST_BY_TABLE = {("w8a", "auto", "accuracy"): 0.002}
@@ -93,22 +94,21 @@ def replays_of(model: Any, records: int, columns: int, seed: int) -> tuple[float
     plan = model.plan_
     if plan.rho in (0.0, 1.0) or not plan.rounds:
         return float(plan.rho == 1.0), float(plan.rho == 1.0), 0
-    number = min(records, int((FEW if columns > WIDE else ASKED) / plan.rate))
+    number = min(records, int(next(some for most, some in ASKED if columns <= most) / plan.rate))
     some = np.random.default_rng(seed).choice(records, number, replace=False)
     found = model.replay_probability(some)
     return float(found.mean()), float(found.max()), number
 
 
-def measure(name: str, rhos: list[Any], seeds: int, watch: Callable[[], None]) -> list[dict[str, Any]]:
-    """Fit both, several times ours, and return a row for each."""
+def measure(name: str, rhos: list[tuple[Any, int]]) -> Iterator[dict[str, Any]]:
+    """Fit both, ours with each ρ as often as is said beside it, and give a row for each."""
     kind = MODELS[name]
     X, y, test, truth = table_of(name)
     began = time.perf_counter()
     reference = theirs(kind, len(y)).fit(X, y)
     their_seconds = time.perf_counter() - began
     goal = scores_of(kind, reference, test, truth)
-    rows = []
-    for rho in rhos:
+    for rho, seeds in rhos:
         if kind == "LinearRegression" and rho != "auto":
             continue  # it has no noise
         for seed in range(seeds):
@@ -117,17 +117,13 @@ def measure(name: str, rhos: list[Any], seeds: int, watch: Callable[[], None]) -
             seconds = time.perf_counter() - began
             found = scores_of(kind, model, test, truth)
             mean, most, asked_of = replays_of(model, len(y), X.shape[1], seed)
-            rows.append(
-                {
-                    "table": name, "model": kind, "records": len(y), "columns": X.shape[1], "asked": rho,
-                    "rho": model.plan_.rho, "rounds": model.plan_.rounds, "rate": model.plan_.rate, "seed": seed,
-                    "seconds": seconds, "their_seconds": their_seconds, "goal": goal,
-                    "difference": {key: found[key] - goal[key] for key in goal}, "replays": mean,
-                    "largest_probability": most, "asked_of": asked_of,
-                }
-            )  # fmt: skip
-            watch()
-    return rows
+            yield {
+                "table": name, "model": kind, "records": len(y), "columns": X.shape[1], "asked": rho,
+                "rho": model.plan_.rho, "rounds": model.plan_.rounds, "rate": model.plan_.rate, "seed": seed,
+                "seconds": seconds, "their_seconds": their_seconds, "goal": goal,
+                "difference": {key: found[key] - goal[key] for key in goal}, "replays": mean,
+                "largest_probability": most, "asked_of": asked_of,
+            }  # fmt: skip
 
 
 def verdict(own: list[dict[str, Any]]) -> dict[str, bool]:
@@ -199,9 +195,11 @@ def main() -> None:
     with Progress() as progress:
         bar = progress.add_task("fits", total=len(names) * len(rhos) * given.seeds)
         for name in names:
-            rows += measure(name, rhos, given.seeds, lambda: progress.advance(bar))
-            (OUT / "newton.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            (OUT / "newton.md").write_text(report(rows))
+            for row in measure(name, [(rho, given.seeds) for rho in rhos]):
+                rows.append(row)
+                (OUT / "newton.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+                (OUT / "newton.md").write_text(report(rows))
+                progress.advance(bar)
     print(report(rows))
 
 
