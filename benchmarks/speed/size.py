@@ -26,10 +26,10 @@ from expunge.base.types import Array
 BY_RECORDS = sized([(10_000, 5), (100_000, 5), (1_000_000, 5), (10_000_000, 5)], [(2_000, 5), (4_000, 5)])
 WIDER = sized([(10_000, 50), (100_000, 50), (1_000_000, 50)], [])
 BY_COLUMNS = sized([(30_000, d) for d in (5, 20, 50, 100, 200, 500)], [(2_000, 5), (2_000, 20)])
-LOOKS, WIDE, FEW = sized(150, 30), 200, 30
-"""Of how many records that rounds see the probability is asked, and from how many columns on of fewer."""
-REPLAYS, MOST = 3, 3
-"""Deletions go on until so many have replayed, up to so many times the looks."""
+LOOKS = sized(((20, 400), (100, 150), (1_000, 30)), ((1_000, 30),))
+"""Up to so many columns, of how many records that rounds see the probability is asked: more take long."""
+REPLAYS, MOST, SPENT = 30, 5, sized(2e8, 1e6)
+"""Deletions go on until so many have replayed, up to so many times the looks, and so many numbers evaluated."""
 
 
 def model_of(X: Array, y: Array) -> Any:
@@ -38,16 +38,17 @@ def model_of(X: Array, y: Array) -> Any:
 
 
 def predicted(plan: Any, records: int) -> float:
-    """Return the evaluations of a deletion that theory predicts if the share of replays is ρ.
+    """Return the evaluations of a deletion that theory predicts, if ρ is the share of replays at the planned number.
 
-    The last step reads everyone, as does each round after the draw that was not kept its part of them; a coin is as
-    likely to be at fault as its share of the noise is large.
+    With other numbers of records replays are as much rarer as each costs more, and the reverse. The last step reads
+    everyone, as does each round after the draw that was not kept its part of them; how likely a draw is not to be kept
+    is its share of the budget.
     """
     if plan.rho == 1.0:
         return float(records)
     shares = np.append(0.1, 0.9 * 1.5 ** np.arange(plan.rounds) / (1.5 ** np.arange(plan.rounds)).sum())
     left = float(shares @ np.arange(plan.rounds, -1, -1))
-    return 1.0 + plan.rate * (plan.rounds + 4) + plan.rho * records * (1.0 + plan.rate * left)
+    return 1.0 + plan.rate * (plan.rounds + 4) + plan.rho * plan.expected * (1.0 + plan.rate * left)
 
 
 def generated(records: int, features: int) -> tuple[Array, Array]:
@@ -58,14 +59,16 @@ def generated(records: int, features: int) -> tuple[Array, Array]:
 
 
 def replayed_and_kept(model: Any, ids: Array, looks: int) -> tuple[list[int], list[int]]:
-    """Delete until enough were replayed; return the evaluations of those, and of those that were kept."""
+    """Delete until enough were replayed; return the evaluations of those, and of those that rounds see and kept."""
     replayed: list[int] = []
     kept: list[int] = []
-    for number, one in enumerate(ids[: MOST * looks].tolist()):
-        if number >= looks and len(replayed) >= REPLAYS:
+    for one in ids.tolist():
+        spent = sum(replayed) * model.plan_.columns > SPENT
+        if len(kept) + len(replayed) >= looks and (len(replayed) >= REPLAYS or spent):
             break
         outcome = model.unlearn([one])
-        (kept if outcome.kept else replayed).append(outcome.evaluations)
+        if outcome.evaluations > 1:
+            (kept if outcome.kept else replayed).append(outcome.evaluations)
     return replayed, kept
 
 
@@ -75,19 +78,18 @@ def measure(records: int, features: int) -> dict[str, Any]:
     began = time.perf_counter()
     model = model_of(X, y)
     seconds, plan = time.perf_counter() - began, model.plan_
-    looks = FEW if features >= WIDE else LOOKS
+    looks = next(looks for most, looks in LOOKS if features <= most)
     some = np.random.default_rng(1).permutation(records)[: int(MOST * looks / plan.rate)]
     asked = some[: int(looks / plan.rate)]
     chances = model.replay_probability(asked)
-    seen, others = asked[chances > 0.0], asked[chances == 0.0]
-    outside = [model.unlearn([one]).evaluations for one in others[:20].tolist()]
-    replayed, kept = replayed_and_kept(model, seen, looks)
-    part, chance = len(seen) / len(asked), float(chances.mean())
+    part, chance = float((chances > 0.0).mean()), float(chances.mean())
+    outside = [model.unlearn([one]).evaluations for one in asked[chances == 0.0][:20].tolist()]
+    replayed, kept = replayed_and_kept(model, np.append(asked[chances > 0.0], some[len(asked) :]), looks)
     whole = float(np.mean(replayed)) if replayed else records * (1.0 + plan.rate)
     mean = chance * whole + (part - chance) * float(np.mean(kept)) + (1.0 - part) * float(np.mean(outside or [0.0]))
     return {
         "records": records, "features": features, "rho": plan.rho, "rounds": plan.rounds, "rate": plan.rate,
-        "planned for": plan.expected, "asked": len(asked), "seen by rounds": len(seen), "share of replays": chance,
+        "planned for": plan.expected, "asked": len(asked), "seen by rounds": part, "share of replays": chance,
         "largest probability": float(chances.max()), "deletions": len(replayed) + len(kept) + len(outside),
         "replays": len(replayed), "evaluations of a replay": whole, "evaluations": mean,
         "predicted": predicted(plan, records), "columns": plan.columns, "fit, seconds": seconds,
@@ -139,7 +141,7 @@ def main() -> None:
     given = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
-    sizes = [size for size in dict.fromkeys([*BY_RECORDS, *WIDER, *BY_COLUMNS]) if size[0] <= given.largest]
+    sizes = sorted(size for size in {*BY_RECORDS, *WIDER, *BY_COLUMNS} if size[0] <= given.largest)
     rows = []
     for size in track(sizes, "sizes"):
         rows.append(measure(*size))
