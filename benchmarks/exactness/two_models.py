@@ -44,7 +44,7 @@ def newton() -> Any:
 
 
 def without_a_finish() -> Any:
-    return expunge.LogisticRegression(solver="dual_averaging", feature_norm=4.0, rho=0.1)
+    return expunge.LogisticRegression(solver="dual_averaging")
 
 
 def generated() -> tuple[People, People]:
@@ -90,10 +90,10 @@ def look(make: Any, people: People, public: People, batch: int, rng: Any) -> dic
     model = make().fit(people.rows[:, :-1], people.labels, ids=ids)
     found: dict[str, Any] = {"ranks": [], "kept": []}
     order = rng.permutation(ids)
-    for gone in order[: AT_MOST * batch].reshape(AT_MOST, batch) if batch == 1 else [order[:batch]]:
+    stayed = order[max(batch, AT_MOST) :]
+    for gone in [order[:batch]] if batch > 1 else order[:AT_MOST, None]:
         before = parameters(model)
         outcome = model.unlearn(gone)
-        stayed = order[AT_MOST * batch :]
         sought = gone[:AT_MOST]
         lists = [np.append(one, rng.choice(stayed, CANDIDATES - 1, replace=False)) for one in sought]
         shown = [People(people.rows[one], people.labels[one]) for one in lists]
