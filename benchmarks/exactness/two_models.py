@@ -27,8 +27,10 @@ from expunge.base.types import Array
 RECORDS, COLUMNS = sized(20_000, 300), 10
 PUBLIC = sized(5_000, 200)
 """How many records of the same population, none of which the model has seen, the curvature is estimated from."""
-CANDIDATES, LOOKS, AT_MOST = 100, sized(400, 4), 20
-"""Candidates in a list; lists for each setting; how many of those who left together are looked for, one by one."""
+CANDIDATES, AT_MOST = 100, 20
+"""Candidates in a list; how many of those who left together are looked for, one by one."""
+LOOKS, LOOKS_IN_VAIN = sized(400, 4), sized(2_000, 4)
+"""Lists for each setting, and where the ranks should be those of chance."""
 BATCHES = sized((1, 10, 100, 1_000), (1, 10))
 
 
@@ -102,11 +104,12 @@ def look(make: Any, people: People, public: People, batch: int, rng: Any) -> dic
     return found
 
 
-def measure(name: str, make: Any, table: tuple[People, People], batch: int, rng: Any) -> dict[str, Any]:
+def measure(name: str, make: Any, batch: int, looks: int, table: tuple[People, People]) -> dict[str, Any]:
     """Look often enough, and count how often the one who left comes first."""
+    rng = np.random.default_rng(batch)
     places: list[int] = []
     kept: list[bool] = []
-    while len(places) < LOOKS:
+    while len(places) < looks:
         found = look(make, *table, batch, rng)
         places += found["ranks"]
         kept += found["kept"]
@@ -140,18 +143,15 @@ def report(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser_of(__doc__).parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(0)
     tables = {"generated": generated()} | ({"adult": adult()} if sized(there(["adult"]), []) else {})
     rows = []
     with Progress() as progress:
         bar = progress.add_task("settings", total=len(tables) * (len(BATCHES) + 1))
         for table, given in tables.items():
-            for name, make, batch in [
-                *(("newton", newton, batch) for batch in BATCHES),
-                ("dual averaging", without_a_finish, 1),
-            ]:
-                found = measure(name, make, given, batch, rng)
-                rows.append({"table": table, "only kept": name != "newton", **found})
+            settings = [("newton", newton, batch, LOOKS) for batch in BATCHES]
+            for setting in [*settings, ("dual averaging", without_a_finish, 1, LOOKS_IN_VAIN)]:
+                found = measure(*setting, given)
+                rows.append({"table": table, "only kept": setting[0] != "newton", **found})
                 progress.advance(bar)
                 (OUT / "two_models.json").write_text(json.dumps(rows, indent=1))
                 (OUT / "two_models.md").write_text(report(rows))
