@@ -98,13 +98,15 @@ def measure(records: int, features: int) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| n | d | ρ | rounds see | replays / ρ | evaluations of a deletion | predicted | / max(d, 50) | of n |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| n | d | ρ | rounds see | replays / ρ | a replay / n (seen) | evaluations of a deletion | predicted "
+        "| / max(d, 50) | of n |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
             f"| {row['records']:,} | {row['columns']} | {row['rho']:.2g} | {100 * row['rate']:.3g} % | "
-            f"{row['share of replays'] / row['rho']:.2f} | {row['evaluations']:,.0f} | {row['predicted']:,.0f} | "
+            f"{row['share of replays'] / row['rho']:.2f} | "
+            f"{row['evaluations of a replay'] / row['records']:.2f} ({row['replays']}) | {row['evaluations']:,.0f} | {row['predicted']:,.0f} | "
             f"{row['evaluations'] / max(row['columns'], 50):.1f} | 1/{row['records'] / row['evaluations']:,.0f} |"
         )
     return "\n".join(lines) + "\n"
