@@ -103,11 +103,12 @@ def report(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
+        replay = f"{row['evaluations of a replay'] / row['records']:.2f} ({row['replays']})"
         lines.append(
             f"| {row['records']:,} | {row['columns']} | {row['rho']:.2g} | {100 * row['rate']:.3g} % | "
-            f"{row['share of replays'] / row['rho']:.2f} | "
-            f"{row['evaluations of a replay'] / row['records']:.2f} ({row['replays']}) | {row['evaluations']:,.0f} | {row['predicted']:,.0f} | "
-            f"{row['evaluations'] / max(row['columns'], 50):.1f} | 1/{row['records'] / row['evaluations']:,.0f} |"
+            f"{row['share of replays'] / row['rho']:.2f} | {replay} | {row['evaluations']:,.0f} | "
+            f"{row['predicted']:,.0f} | {row['evaluations'] / max(row['columns'], 50):.1f} | "
+            f"1/{row['records'] / row['evaluations']:,.0f} |"
         )
     return "\n".join(lines) + "\n"
 
