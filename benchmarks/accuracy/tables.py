@@ -170,6 +170,11 @@ def _counts(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
 
 
 def _rare_counts(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
+    X = rng.normal(size=(number, 12))
+    return X, -3.0 + X @ np.linspace(-0.4, 0.4, 12)
+
+
+def _skewed_counts(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
     X = np.exp(rng.normal(size=(number, 12)))
     return X, -2.5 + np.log(X) @ np.linspace(-0.4, 0.4, 12)
 
@@ -208,4 +213,5 @@ AMOUNTS: dict[str, Callable[[], Table]] = {
 COUNTS: dict[str, Callable[[], Table]] = {
     "counts": _generated(_counts, counts=True),
     "rare counts": _generated(_rare_counts, counts=True),
+    "skewed counts": _generated(_skewed_counts, counts=True),
 }
