@@ -24,6 +24,8 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("linear/ridge.py",),
     ("accuracy/scores.py",),
     ("accuracy/newton.py",),
+    ("accuracy/newton_rho.py",),
+    ("speed/size.py",),
     ("linear/descent.py",),
     ("streams/accuracy.py",),
     ("linear/kmeans.py",),
@@ -37,6 +39,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("streams/exactness.py",),
     ("federated/exactness.py",),
     ("exactness/bits.py",),
+    ("exactness/two_models.py",),
     ("streams/throughput.py",),
     ("streams/soak.py",),
     ("store/crash.py",),
@@ -47,11 +50,14 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("store/large.py",),
 )
 """Scripts with their arguments, in the order in which they run."""
-ONE_THREAD = ("linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "store/erasures.py")
+ONE_THREAD = (
+    "linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "exactness/two_models.py", "store/erasures.py",
+)  # fmt: skip
 """Their products are small."""
 CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")
 APART = {
     **{f"paper/{name}.py": "is a part of paper/reproduce.py" for name in CHAPTERS},
+    "exactness/newton.py": "takes a day or two",
     "federated/digits_settings.py": "chooses settings for federated/digits.py",
     "federated/flower_exactness.py": "needs the environment of make test-federated",
     "speed/against.py": "needs another tree",
