@@ -49,6 +49,29 @@ def test_a_fit_in_json(ready, done):
     assert "notes" not in found
 
 
+def test_numbers_need_no_ranges(ready, done):
+    (ready / "schema.toml").write_text(schema(age=""))
+    write_csv(ready / "others.csv", people(20, 101))
+    assert done(*FIT, "--test", "others.csv", "--json")["test"]["accuracy"] > 0.6
+    model = expunge.open(ready / "m.expunge", read_only=True)
+    assert model.transcript_.assignment.batch_at(0)[0][:, 0].max() > 50  # years, as they are
+
+
+def test_dual_averaging_names_the_numbers_that_have_no_range(ready, run):
+    (ready / "schema.toml").write_text(schema("bill", age="").replace("low = 0\nhigh = 1000", ""))
+    result = run(*FIT, "--model", "huber", "--solver", "dual_averaging")
+    assert result.code == 3
+    assert "columns without a range: age, bill. dual averaging needs low and high" in flat(result.err)
+    assert "expunge schema --ranges" in flat(result.err)
+    assert not (ready / "m.expunge").exists()
+
+
+def test_ridge_needs_no_range_of_the_target(ready, done):
+    (ready / "schema.toml").write_text(schema("bill", age="").replace("low = 0\nhigh = 1000", ""))
+    done(*FIT, "--model", "ridge")
+    assert expunge.open(ready / "m.expunge", read_only=True).plan_.never_replays
+
+
 def test_a_schema_that_nobody_has_confirmed_is_noted(ready, run):
     (ready / "schema.toml").write_text(schema(confirmed=False))
     result = run(*FIT)

@@ -64,6 +64,7 @@ def new_model(
     Parameters of solvers go into an object: ``alpha`` is dual averaging's.
     """
     import expunge
+    from expunge.solvers import DualAveraging
 
     target: Any = None if schema is None else schema.target
     if schema is not None:
@@ -77,8 +78,7 @@ def new_model(
     if kind is Kind.ridge:
         if rho != "auto":
             raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
-        bounds = {} if target is None else {"target_bound": max(abs(target.low), abs(target.high))}
-        return expunge.Ridge(**_given(alpha=alpha), feature_bound=1.0, **bounds)
+        return expunge.Ridge(**_given(alpha=alpha), **_ridge_bounds(schema))
     check_positive("records_per_subject", records_per_subject, whole=True)
     common: dict[str, Any] = {"rho": rho, "expected_records": expected_records}
     if kind is Kind.kmeans:
@@ -90,10 +90,37 @@ def new_model(
     inner = {**_given(alpha=alpha), "records_per_subject": records_per_subject}
     if kind in CLASSIFIERS and target is not None:
         model.classes = list(target.values)
-    elif target is not None:
+    elif target is not None and target.low is not None:
         inner["target_range"] = (target.low, target.high)
     width, sparse = (features, False) if schema is None else (schema.width, schema.sparse)
-    return _with_solver(model, kind, solver, C, inner, width, sparse, range(classes))
+    made = _with_solver(model, kind, solver, C, inner, width, sparse, range(classes))
+    if schema is not None and made.solver == DualAveraging(**inner):
+        _need_ranges(schema, "dual averaging")
+    return made
+
+
+def _ridge_bounds(schema: Schema | None) -> dict[str, Any]:
+    """Return the bounds of the numbers that a schema gives ranges."""
+    bounds: dict[str, Any] = {} if schema is not None and schema.without_range else {"feature_bound": 1.0}
+    target: Any = None if schema is None else schema.target
+    if target is not None and target.low is not None:
+        bounds["target_bound"] = max(abs(target.low), abs(target.high))
+    return bounds
+
+
+def _need_ranges(schema: Schema, why: str) -> None:
+    """Raise if numbers have no range where one is needed."""
+    from expunge.tables.schema import Amount
+
+    lacking = [*schema.without_range]
+    if isinstance(schema.target, Amount) and schema.target.low is None:
+        lacking.append(schema.target.name)
+    if lacking:
+        named = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
+        raise BadPlan(
+            f"columns without a range: {named}. {why} needs low and high for every number and date. Declare them in "
+            "the schema (`expunge schema --ranges` drafts them), or use --solver newton where it can be used."
+        )
 
 
 def _with_solver(
@@ -131,13 +158,13 @@ def _check_target(kind: Kind, target: Classes | Amount | None) -> None:
         raise BadPlan(f'--model {kind}: the schema has no target; declare a column with kind = "target".')
     if kind in CLASSIFIERS and not isinstance(target, Classes):
         raise BadPlan(
-            f"--model {kind}: the target {target.name!r} is a number (low, high), and {kind} predicts classes. Use "
+            f"--model {kind}: the target {target.name!r} is a number, and {kind} predicts classes. Use "
             "huber, poisson, linear or ridge, or give its values = [...] in the schema."
         )
     if kind in REGRESSORS and not isinstance(target, Amount):
         raise BadPlan(
             f"--model {kind}: the target {target.name!r} has values = [...], and {kind} predicts numbers. Use logistic "
-            "or svm, or give its low and high in the schema."
+            "or svm, or take out its values in the schema."
         )
 
 

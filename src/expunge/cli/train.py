@@ -36,8 +36,8 @@ SYNCS = 5
 SAMPLE = 200
 """For how many records the chance of a replay is looked up."""
 UNCONFIRMED = (
-    "this schema was drafted from the data and nobody has confirmed it. What it reveals about the records (a largest "
-    "value, a rare category) stays when they are deleted. Read it, correct it to what is publicly known, and set "
+    "this schema was drafted from the data and nobody has confirmed it. What it reveals about the records (a rare "
+    "category, the end of a range) stays when they are deleted. Read it, correct it to what is publicly known, and set "
     "confirmed = true."
 )
 
@@ -53,6 +53,13 @@ Ignored = Annotated[
 EncodingToGuess = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The encoding of CSV and JSON files, such as cp1252; else it is guessed."),
+]
+WithRanges = Annotated[
+    bool | None,
+    typer.Option(
+        "--ranges/--no-ranges",
+        help="Draft ranges of numbers, which k-means and dual averaging need; by default only without a target.",
+    ),
 ]
 SchemaFile = Annotated[Path, typer.Option(metavar="FILE", help="The schema; `expunge schema` drafts one.")]
 NewModel = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model's new file.")]
@@ -101,16 +108,18 @@ def schema(
     subject: SubjectColumn = None,
     ignore: Ignored = None,
     encoding: EncodingToGuess = None,
+    ranges: WithRanges = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Draft a schema: what each column is, and its range or values.
+    """Draft a schema: what each column is, and its values.
 
     The draft is derived from the data, so READ IT: everything in it must be
-    public knowledge, for example that an age is between 0 and 120. What comes
-    from the records (a largest value, a rare category) would stay in the model
-    when they are deleted. When everything is right, set confirmed = true.
+    public knowledge, for example which countries there are. What comes from the
+    records (a rare category, the largest number if there are ranges) would stay
+    in the model when they are deleted. When everything is right, set confirmed =
+    true.
 
     Encoding by a schema learns nothing from the records, so it leaks nothing.
     """
@@ -119,7 +128,7 @@ def schema(
 
         check_output(output, force, data)
         drafted = draft(
-            data, target=target, id=id, subject=subject, ignore=ignore or (), encoding=encoding,
+            data, target=target, id=id, subject=subject, ignore=ignore or (), encoding=encoding, ranges=ranges,
             progress=_bars(quiet, json),
         )  # fmt: skip
         with written(output) as file:
@@ -132,7 +141,7 @@ def schema(
             report.note(f"{remark}.")
         report.note(
             "this draft was derived from the data. Everything in it must be PUBLIC KNOWLEDGE, since it stays when "
-            f"records are deleted. Read {output}, correct ranges and values, and set confirmed = true."
+            f"records are deleted. Read {output}, take out rare values, and set confirmed = true."
         )
         wants = "" if drafted.schema.target else " --model kmeans"
         wants += " --records-per-subject N" if drafted.schema.subject else ""
@@ -353,19 +362,19 @@ def _summarize(report: Report, model: Any, kind: Kind, path: Path, seconds: floa
     bytes_ = path.stat().st_size
     report.data |= {
         "model": str(path), "kind": str(kind), "records": model.n_records_, "features": model.n_features_in_,
-        "rho": rho, "sigma": sigma, "replay_probability": {"worst": rho, "typical": typical},
+        "rho": rho, "sigma": sigma, "replay_probability": {"worst": plan.worst_case(), "typical": typical},
         "seconds": {"fit": seconds, "training": training, "deletion": cost}, "bytes": bytes_,
         "schema_confirmed": model.schema_.confirmed,
     }  # fmt: skip
+    planned, worst = f"{percent(typical)} typically ({percent(rho)} planned)", f"{percent(rho)} at worst"
+    replays = planned if plan.plans_share else f"{worst}, {percent(typical)} typically"
     report.facts(
         f"{path}: {kind}",
         {
             "records": f"{model.n_records_:,}",
             "features": f"{model.n_features_in_:,}",
             "fitted in": duration(seconds) + (f", of which training {duration(training)}" if rho else ""),
-            "a deletion replays": f"with probability {percent(rho)} at worst, {percent(typical)} typically"
-            if rho
-            else "never",
+            "a deletion replays": f"with probability {replays}" if rho else "never",
             "a deletion takes": f"about {duration(cost)}" + (", replays included" if rho else ""),
             "noise": "none" if sigma == 0.0 else f"σ = {sigma:.3g}",
             "size": size(bytes_),
