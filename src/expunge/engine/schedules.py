@@ -368,23 +368,6 @@ class Everyone:
 
 
 @dataclass(frozen=True)
-class Part(Everyone):
-    """The same part of the records meets every step, by their keys."""
-
-    same_part = True
-
-
-@dataclass(frozen=True)
-class PartThenEveryone(Part):
-    """The same part of the records meets every step, by their keys; everyone meets the last one, the finish."""
-
-    @property
-    def finish(self) -> int:
-        """Return the last step."""
-        return self.rounds - 1
-
-
-@dataclass(frozen=True)
 class _Ordered:
     """Records in an order, cut into steps of ``batch``."""
 

@@ -19,7 +19,7 @@ from expunge.base.types import Array
 from expunge.engine.accounting import rho_for, rounding_error, sigma_for
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.schedules import Part, PartThenEveryone
+from expunge.engine.parts import Part, PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
 from expunge.solvers.losses import CurvedLoss, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
@@ -342,10 +342,7 @@ def make_newton_plan(
     for name, given in (("standardize", standardize), ("fit_intercept", fit_intercept)):
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
-    if rounds is not None:
-        check_positive("rounds", rounds, whole=True, zero=True)
-    if rate is not None and not (is_number(rate) and 0.0 < rate <= 1.0):
-        raise BadPlan(f"rate={rate!r}: give a probability above 0 and at most 1.")
+    _check_parameters(rounds, rate)
     n, columns = rounded_up(records), features + bool(fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
@@ -371,3 +368,11 @@ def make_newton_plan(
     return NewtonPlan(
         loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
     )
+
+
+def _check_parameters(rounds: Any, rate: Any) -> None:
+    """Raise if a parameter of the solver makes no sense."""
+    if rounds is not None:
+        check_positive("rounds", rounds, whole=True, zero=True)
+    if rate is not None and not (is_number(rate) and 0.0 < rate <= 1.0):
+        raise BadPlan(f"rate={rate!r}: give a probability above 0 and at most 1.")
