@@ -201,6 +201,13 @@ class Clients:
         """Return by how much the staged edit changes the sum of a round."""
         return Total(self.shifts(place, [step], path, query, participation).sums[0], 0, 0)
 
+    def changed(
+        self, place: int, step: int, path: Path, query: Query, participation: Participation, stored: Array
+    ) -> Total:
+        """Return the sum of a round as the staged edit changes it."""
+        shift = self.shift(place, step, path, query, participation)
+        return shift._replace(sum=np.asarray(stored + shift.sum))
+
     # --- changes ---
 
     def leave(self, clients: Sequence[Client]) -> Edit:

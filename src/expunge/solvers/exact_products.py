@@ -69,42 +69,28 @@ class ExactProducts:
         return self.gathered([columns])
 
     def gathered(self, blocks: Iterable[Array]) -> Array:
-        """Return the sum over the rows of many such blocks, in its one form.
+        """Return the sum over the rows of many such blocks, in its one form."""
+        return self.moved(np.zeros(self.size), blocks, True)
+
+    def moved(self, total: Array, blocks: Iterable[Array], come: bool) -> Array:
+        """Let the rows of some blocks come to a sum in its one form, or leave it, in place; return it, in that form.
 
         Numbers beyond `LARGEST` are taken for it. Blocks may be used up.
         """
-        return self.normal(self._summed(blocks))
-
-    def summed(self, columns: Array) -> Array:
-        """Return the sum over the rows of some columns in any form: to be added to others, and then made `normal`."""
-        return self._summed([columns])
-
-    def _summed(self, blocks: Iterable[Array]) -> Array:
-        """Add up the products of blocks: as they are for as long as that is exact, then as limbs."""
-        limbs, products, reached = np.zeros((3, self.pairs)), None, 0.0
+        limbs = total[: self.size].reshape(3, -1)
         for block in blocks:
-            more = _squares(block)
-            top = float(more.diagonal().max(initial=0.0))
-            if not top <= SURE:  # also if it is NaN
-                self._add_slices(whole(block), limbs)
-            elif products is not None and reached + top <= SURE:
-                products += more
-                reached += top
-            else:
-                self._add(products, limbs)
-                products, reached = more, top
-        self._add(products, limbs)
-        return limbs.reshape(-1)
+            products = _squares(block)
+            if float(products.diagonal().max(initial=0.0)) <= SURE:
+                more, changed = self._of(products), limbs[0]
+            else:  # or it is NaN
+                more, changed = self._of_slices(whole(block)), limbs
+            np.add(changed, more, out=changed) if come else np.subtract(changed, more, out=changed)
+            _carry(limbs)
+        return total
 
-    def _add(self, products: Array | None, limbs: Array) -> None:
-        """Add products that are exact as they are."""
-        if products is not None:
-            if limbs.any():
-                _carry(limbs)
-            limbs[0] += self._of(products)
-
-    def _add_slices(self, columns: Array, limbs: Array) -> None:
-        """Add the products of columns with larger numbers."""
+    def _of_slices(self, columns: Array) -> Array:
+        """Return the limbs of the products of columns with larger numbers."""
+        limbs = np.zeros((3, self.pairs))
         for first in range(0, columns.shape[1], AT_ONCE):
             part = columns[:, first : first + AT_ONCE]
             _carry(limbs)
@@ -119,6 +105,8 @@ class ExactProducts:
             carried = np.floor(highest * (1.0 / SLICE))
             limbs[1] += (highest - carried * SLICE) * 2.0**11
             limbs[2] += carried
+        _carry(limbs)
+        return limbs
 
     def _of(self, matrix: Array) -> Array:
         """Return the upper triangle of a matrix."""

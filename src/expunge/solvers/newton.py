@@ -116,15 +116,25 @@ class Expansion:
 
     def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
         """Return their sum, and that none is above the bound."""
-        summed = np.zeros(self.size)
+        return self._moved(step, path, np.zeros(self.size), batch, True), 0
+
+    def moved(self, step: int, path: Path, stored: Array, came: Batch, left: Batch) -> Array:
+        """Return a stored sum after some records came and others left, in its one form."""
+        total = stored.copy()
+        for batch, come in ((came, True), (left, False)):
+            if batch and batch[0].shape[0]:
+                self._moved(step, path, total, batch, come)
+        return total
+
+    def _moved(self, step: int, path: Path, total: Array, batch: Batch, come: bool) -> Array:
+        """Let records come to a sum, or leave it, in place."""
         if step == SIZES:
             for part in self._parts(batch):
-                self._count(part, summed)
+                self._count(part, total, 1.0 if come else -1.0)
         elif not self._settled(step, path):
             view = self._view(step, path)
-            blocks = (self._columns(view, *part) for part in self._parts(batch))
-            summed[: self.products.size] = self.products.gathered(blocks)
-        return summed, 0
+            self.products.moved(total, (self._columns(view, *part) for part in self._parts(batch)), come)
+        return total
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         """Cut a batch into parts whose columns stay in the processor's cache."""
@@ -153,16 +163,16 @@ class Expansion:
         """Say whether a round has nothing more to do: the last one has left the parameters as they were."""
         return FIRST < step < FIRST + self.rounds and np.array_equal(path[step], path[step - 1])
 
-    def _count(self, batch: Batch, counts: Array) -> None:
-        """Count the records too, and of each column the numbers between powers of two."""
+    def _count(self, batch: Batch, counts: Array, sign: float) -> None:
+        """Count the records, and of each column the numbers between powers of two."""
         numbers = np.concatenate([batch[1][:, None], dense(batch[0])], axis=1)
         exponents = np.frexp(numbers)[1] - 1
         np.minimum(exponents, MOST - 1, out=exponents)
         np.maximum(exponents, LEAST, out=exponents)
         buckets = (exponents - LEAST) // WIDE + BUCKETS * np.arange(self.features + 1)
-        counts[0] += len(numbers)
         size = BUCKETS * (self.features + 1)
-        counts[1 : 1 + size] += np.bincount(buckets[numbers != 0.0], minlength=size)
+        counts[0] += sign * len(numbers)
+        counts[1 : 1 + size] += sign * np.bincount(buckets[numbers != 0.0], minlength=size)
 
     def _view(self, step: int, path: Path) -> View:
         """Return how a step sees records. The last one is remembered: nearly all requests ask for the finish alone."""

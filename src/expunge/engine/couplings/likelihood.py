@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from expunge.base.types import Array
+from expunge.engine.contributions import Total
 from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.laws import Law, Laws
 from expunge.engine.randomness import Randomness
@@ -29,11 +30,11 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
     if not old.touched:
         return verdict
     finish = old.steps - 1
-    verdict.sums[finish] = _changed(old, finish)
-    if finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
-        return verdict  # all rounds have the same records: where the first has none of those that change, no other has
+    verdict.sums[finish] = _changed(old, finish).sum
+    after = _rounds(old)
+    if after is None:
+        return verdict
     before = old.sums[:finish]
-    after = np.stack([_changed(old, step) for step in range(finish)])
     for step in range(finish):
         one, other = _laws(old, laws, step, before, after)
         chance = kept_share(one, other, old.iterates[step])
@@ -46,9 +47,20 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
     return verdict
 
 
-def _changed(old: OldPass, step: int) -> Array:
+def _changed(old: OldPass, step: int) -> Total:
     """Return the new sum of a step along the stored path."""
-    return old.edited.added(old.sums[step], old.edited.shift(step, old.path_to(step)).sum)
+    return old.edited.changed(step, old.path_to(step), old.sums[step])
+
+
+def _rounds(old: OldPass) -> Array | None:
+    """Return the new sums of all rounds along the stored path; None if nothing in them changes.
+
+    All rounds have the same records: where the first has none of those that change, no other has.
+    """
+    finish = old.steps - 1
+    if finish == 0 or (first := _changed(old, 0)).evaluations == 0:
+        return None
+    return np.stack([first.sum, *(_changed(old, step).sum for step in range(1, finish))])
 
 
 def _laws(old: OldPass, laws: Laws, step: int, before: Array, after: Array) -> tuple[Law, Law]:
@@ -94,11 +106,11 @@ def due(one: Law, other: Law, randomness: Randomness) -> Array:
 
 def chance_to_replay(old: OldPass, laws: Laws) -> float:
     """Return about how likely a request is to replay, over other draws than those that are kept."""
-    finish = old.steps - 1
-    if not old.touched or finish == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
+    after = _rounds(old) if old.touched else None
+    if after is None:
         return 0.0
+    finish = old.steps - 1
     before = old.sums[:finish]
-    after = np.stack([_changed(old, step) for step in range(finish)])
     kept = 1.0
     for step in range(finish):
         one, other = _laws(old, laws, step, before, after)
