@@ -80,7 +80,7 @@ class ExactProducts:
         limbs = total[: self.size].reshape(3, -1)
         for block in blocks:
             products = _squares(block)
-            if float(products.diagonal().max(initial=0.0)) <= SURE:
+            if np.maximum.reduce(products.diagonal()) <= SURE:
                 more, changed = self._of(products), limbs[0]
             else:  # or it is NaN
                 more, changed = self._of_slices(whole(block)), limbs

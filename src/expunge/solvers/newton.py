@@ -257,7 +257,7 @@ def frame_of(iterate: Array) -> Frame:
 def scores_of(rows: Array, parameters: Array) -> Array:
     """Return the score of each row, to the last bit the same in whatever batch it comes: column after column."""
     if len(rows) <= FEW:
-        scores = np.cumsum(rows * parameters[:-1], axis=1)[:, -1]
+        scores = (rows * parameters[:-1]).cumsum(axis=1)[:, -1]
     else:
         scores = np.add.reduce(np.multiply(rows.T, parameters[:-1, None], order="C"), axis=0)  # row after row of these
     return np.asarray(scores + parameters[-1])

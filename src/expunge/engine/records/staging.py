@@ -313,13 +313,18 @@ class Staging(Lookup):
         norms = participation.abilities.norms
         if not rows:
             return Total(np.zeros(query.size), 0, 0, None if norms is None else 0.0)
-        batch = self._joining(rows, step, participation)
+        batch = rows[: self.width]
+        if participation.rate < 1.0:
+            batch = _joining(batch, participation.joined(rows[-1], step))
         total = evaluate(query, step, path, batch, participation)
         return total if norms is None else total._replace(norm_limit=float(norms(batch).sum()))
 
-    def _joining(self, rows: Batch, step: int, participation: Participation) -> Batch:
-        """Return those of some rows, given in all their columns, that take part in a step."""
-        return _joining(rows[: self.width], participation.joined(rows[-1], step) if participation.rate < 1.0 else None)
+    def _taking_part(self, rows: Batch, step: int, participation: Participation) -> Batch:
+        """Return those of some rows, given in all their columns, that take part in a step; () if there are none."""
+        joined = participation.joined(rows[-1], step) if rows and participation.rate < 1.0 else None
+        if not rows or (joined is not None and not joined.any()):
+            return ()
+        return _joining(rows[: self.width], joined)
 
     def changed(
         self, place: int, step: int, path: Path, query: Query, participation: Participation, stored: Array
@@ -331,10 +336,10 @@ class Staging(Lookup):
             new = np.asarray(stored + shift.sum)
             return shift._replace(sum=new if normal is None else normal(new))
         both = ((), ()) if self._staging is None else self._staging.at(place)
-        came, left = [self._joining(rows, step, participation) if rows else () for rows in both]
-        number = sum([rows_in(batch[0]) for batch in (came, left) if batch])
-        if number == 0:
+        came, left = [self._taking_part(rows, step, participation) for rows in both]
+        if not came and not left:
             return Total(stored.copy(), 0, 0)
+        number = sum([rows_in(batch[0]) for batch in (came, left) if batch])
         summed = moved(step, path, stored, came, left)
         _check_finite(summed, step, number)
         return Total(summed, number, 0)
