@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("speed/engine.py",),
     ("speed/estimators.py",),
+    ("speed/newton.py",),
     ("linear/ridge.py",),
     ("accuracy/scores.py",),
     ("accuracy/newton.py",),
@@ -47,7 +48,9 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("store/large.py",),
 )
 """Scripts with their arguments, in the order in which they run."""
-ONE_THREAD = ("linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "store/erasures.py")
+ONE_THREAD = (
+    "speed/newton.py", "linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "store/erasures.py",
+)  # fmt: skip
 """Their products are small."""
 CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")
 APART = {

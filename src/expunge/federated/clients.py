@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from expunge.base.errors import BadRecords
-from expunge.base.types import AnyArray, Batch, Mask
+from expunge.base.types import AnyArray, Array, Batch, Mask
 from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
 from expunge.engine.schedules import Edit, joins, joins_each
 from expunge.engine.transcript import Path, Rows

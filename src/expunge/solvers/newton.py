@@ -184,7 +184,7 @@ class Expansion:
         if known is None or known[0] != asked:
             frame = frame_of(framed)
             seen = self.of_scores(frame) if expands else frame
-            view = View(frame, np.ldexp(1.0, self.digits - seen.exponents[self._order]), expands, None)
+            view = View(frame, np.ldexp(1.0, self.digits - seen.exponents[self._order]), expands, np.zeros(0))
             if point is not None:
                 parameters = seen.raw(point)
                 parameters[:-1] /= view.scales[:-2]
@@ -238,13 +238,14 @@ class Frame(NamedTuple):
 class View(NamedTuple):
     """How a step sees records: in which frame, times which powers of two, and at which parameters it expands the loss.
 
-    ``scales`` are those of the features, 1 and the target; ``parameters`` those of scaled features, and the intercept.
+    ``scales`` are those of the features, 1 and the target; ``parameters`` those of scaled features, and the intercept;
+    there are none where targets say by themselves where to expand.
     """
 
     frame: Frame
     scales: Array
     expands: bool
-    parameters: Array | None
+    parameters: Array
 
 
 def frame_of(iterate: Array) -> Frame:

@@ -299,10 +299,7 @@ class OldPass:
     def changed(self, step: int) -> tuple[Array, Array]:
         """Return the new sum of a step along the stored path, as it is to be kept, and its `shift`."""
         path, stored = self.path_to(step), self.sums[step]
-        if self.grid.exact:
-            new = self.edited.changed(step, path, stored).sum
-        else:
-            new = self.edited.total(step, path)
+        new = self.edited.changed(step, path, stored).sum if self.grid.exact else self.edited.total(step, path)
         return new, np.asarray(self.grid.met(new) - self.grid.met(stored))
 
     def shift(self, step: int, new: Array) -> Array:
