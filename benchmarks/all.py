@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("speed/engine.py",),
     ("speed/estimators.py",),
+    ("speed/newton.py",),
     ("linear/ridge.py",),
     ("accuracy/scores.py",),
     ("accuracy/newton.py",),
@@ -51,7 +52,8 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
 )
 """Scripts with their arguments, in the order in which they run."""
 ONE_THREAD = (
-    "linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "exactness/two_models.py", "store/erasures.py",
+    "speed/newton.py", "linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py", "exactness/two_models.py",
+    "store/erasures.py",
 )  # fmt: skip
 """Their products are small."""
 CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")

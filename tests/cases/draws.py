@@ -145,6 +145,10 @@ class InFloatingPoint(Expansion):
             total[:used] = np.concatenate([((high * 2.0**33 + middle) * 2.0**33 + low) / 3.0, 0 * low, 0 * low])
         return total, above
 
+    def moved(self, step: int, path: Path, stored: Array, came: Batch, left: Batch) -> Array:
+        parts = [self.total(step, path, batch)[0] if batch else 0.0 for batch in (came, left)]
+        return stored + parts[0] - parts[1]
+
     def normal(self, sums: Array) -> Array:
         return sums
 

@@ -142,6 +142,10 @@ class FileRecords:
         parts = [evaluate(query, step, path, (rows[:, :-1],), participation) for rows in self.blocks[place][1:]]
         return Total(parts[0].sum - parts[1].sum, sum(p.evaluations for p in parts), sum(p.above for p in parts))
 
+    def changed(self, place, step, path, query, participation, stored):
+        shift = self.shift(place, step, path, query, participation)
+        return shift._replace(sum=stored + shift.sum)
+
     def commit(self):
         for place, (rows, _, _) in self.blocks.items():
             np.save(self.folder / f"place-{place}.npy", rows)

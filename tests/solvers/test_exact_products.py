@@ -1,12 +1,15 @@
 """Sums of products of whole numbers: exact, reversible, in one form."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from expunge.solvers.exact_products import LARGEST, LIMB, ExactProducts, whole
+from expunge.solvers import exact_products
+from expunge.solvers.exact_products import LARGEST, LIMB, SURE, ExactProducts, whole
 
 NUMBERS = st.integers(-int(LARGEST), int(LARGEST)).map(float) | st.sampled_from([0.0, 1.0, -1.0, 2.0**21, -(2.0**21)])
 TABLES = hnp.arrays(float, st.tuples(st.just(3), st.integers(0, 12)), elements=NUMBERS)
@@ -51,6 +54,32 @@ def test_many_rows_are_summed_as_few_are():
     parts = [products.total(columns[:, part]) for part in (slice(0, 1), slice(1, 1500), slice(1500, None))]
     assert np.array_equal(products.normal(sum(parts)), products.total(columns))
     assert np.allclose(products.matrix(products.total(columns)), columns @ columns.T)
+
+
+@given(TABLES, st.integers(0, 12), st.booleans())
+def test_numbers_are_cut_where_they_must_be_and_it_makes_no_difference(columns, cut, come):
+    products, blocks = ExactProducts(3), [columns[:, :cut], columns[:, cut:]]
+    total = products.total(np.ones((3, 2)))
+    found = products.moved(total.copy(), [block.copy() for block in blocks], come)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_products, "SURE", -1.0)  # all are cut
+        assert np.array_equal(products.moved(total.copy(), blocks, come), found)
+    sign = 1 if come else -1
+    assert value(found) == [2 + sign * number for number in exactly(columns)]
+
+
+@pytest.mark.parametrize("number", [2.0**20, 2.0**20 + 1.0, 2.0**21 - 1.0])
+def test_sums_of_squares_about_where_numbers_are_cut_are_exact(number):
+    rows = int(SURE / number**2)
+    for count in (rows - 1, rows, rows + 1, 2 * rows + 3):
+        assert value(ExactProducts(1).total(np.full((1, count), number))) == [count * int(number) ** 2]
+
+
+def test_what_overflows_or_is_no_number_is_not_taken_for_exact():
+    products = ExactProducts(2)
+    assert np.array_equal(products.total(np.array([[1e300], [1.0]])), products.total(np.array([[LARGEST], [1.0]])))
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(products.total(np.array([[math.nan, 1.0], [1.0, 1.0]]))).any()
 
 
 def test_numbers_beyond_the_largest_are_taken_for_it():

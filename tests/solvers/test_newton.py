@@ -1,13 +1,19 @@
 """Newton's method with noise after the solve: its sums have the same bits in every batch, its plan is public."""
 
+import pickle
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
 
 from cases.draws import FAR, ROWS, TARGETS, newton
-from expunge import BadPlan, Delete, MemoryRecords, learn
+from expunge import BadPlan, Delete, Insert, MemoryRecords, Replace, learn, verify
 from expunge.engine.changing import change
+from expunge.solvers import newton as solver
 from expunge.solvers.losses import Hinge, Logistic, SquaredHinge
-from expunge.solvers.newton import scores_of
+from expunge.solvers.newton import Expansion, scores_of
 from expunge.solvers.plans.newton import automatic_share, make_newton_plan
 
 
@@ -31,6 +37,72 @@ def test_contributions_have_the_same_bits_in_every_batch(loss, rows):
         whole, _ = learner.query.total(step, path, (np.asfortranarray(rows), TARGETS))
         normal = learner.abilities.normal
         assert np.array_equal(normal(each.sum(axis=0)), normal(whole))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("rows", [ROWS, FAR], ids=["plain", "far"])
+@given(data=st.data())
+def test_a_sum_is_moved_to_the_bits_that_it_has_when_all_is_summed_anew(form, rows, data):
+    learner = newton(rounds=2)
+    path = learn(learner, MemoryRecords((rows, TARGETS)), np.random.default_rng(0)).path
+    numbers = data.draw(st.permutations(range(len(rows))))
+    stay, leave = sorted(data.draw(st.tuples(*2 * [st.integers(0, len(rows))])))
+    step = data.draw(st.integers(0, len(path) - 2))
+
+    def some(which):
+        return form(rows[which]), TARGETS[which]
+
+    def total(which):
+        return learner.query.total(step, path.upto(step), some(which))[0]
+
+    before, came, left = numbers[:leave], numbers[leave:], numbers[stay:leave]
+    moved = learner.query.moved(step, path.upto(step), total(before), some(came), some(left) if left else ())
+    assert np.array_equal(moved, total(numbers[:stay] + came))
+    assert np.array_equal(moved, learner.abilities.normal(total(before) + total(came) - total(left)))
+
+
+def test_a_total_is_the_same_in_parts_of_any_size(monkeypatch):
+    learner = newton(rounds=2)
+    path = learn(learner, MemoryRecords((ROWS, TARGETS)), np.random.default_rng(0)).path
+    totals = []
+    for numbers in (1, 30, 2**16):
+        monkeypatch.setattr(solver, "AT_ONCE", numbers)
+        monkeypatch.setattr(solver, "FEW", 2)
+        totals.append([learner.query.total(step, path.upto(step), (ROWS, TARGETS))[0] for step in range(len(path) - 1)])
+    assert np.array_equal(totals[0], totals[1])
+    assert np.array_equal(totals[0], totals[2])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_a_long_history_ends_in_the_same_bits_where_changes_are_summed_by_themselves(form, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 4)) * [1.0, 1e6, 1e-3, 1.0] + [0.0, 1e9, 0.0, 0.0]
+    targets = np.where(rows[:, 0] + rng.logistic(size=600) > 0.0, 1.0, -1.0)
+    ends = []
+    for alone in (False, True):
+        if alone:
+            monkeypatch.setattr(Expansion, "moved", None)
+        learner = make_newton_plan(Logistic(), 4, 600, rho=0.3, rate=0.5).learner
+        records, draws = MemoryRecords((form(rows), targets)), np.random.default_rng(1)
+        transcript = learn(learner, records, draws)
+        for one in range(0, 200, 2):
+            request = Delete([one, one + 1]) if one % 3 else Delete([one])
+            change(learner, records, transcript, request, draws).commit()
+        change(
+            learner, records, transcript, Insert((form(rows[:50]), targets[:50]), np.arange(900, 950)), draws
+        ).commit()
+        change(learner, records, transcript, Replace((form(rows[:3]), targets[:3]), [300, 400, 900]), draws).commit()
+        assert verify(learner, records, transcript).ok
+        ends.append((transcript.sums[:].tobytes(), transcript.iterates[:].tobytes()))
+    assert ends[0] == ends[1]
+
+
+def test_what_is_remembered_of_the_last_view_is_not_copied():
+    learner = newton(rounds=2)
+    learn(learner, MemoryRecords((ROWS, TARGETS)), np.random.default_rng(0))
+    assert "_viewed" in vars(learner.query)
+    assert "_viewed" not in vars(pickle.loads(pickle.dumps(learner.query)))
+    assert learner.query == newton(rounds=2).query
 
 
 def test_outside_the_part_that_rounds_see_a_deletion_changes_the_finish_alone():

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,7 @@ def propose(learner: Learner, records: Records, request: Request, randomness: Ra
     return edit
 
 
+@cache
 def _import_libraries() -> None:
     """Import what coins, noise and replays use: an import that fails after a coin would fail for some outcomes only."""
     import scipy.fft

@@ -34,7 +34,8 @@ class Query(Protocol):
 
     With ``normal(sum) -> sum`` it says that exact sums have one form among several of the same value. Its totals are in
     that form; ``normal`` brings a sum of some of them, or a difference, into it, in place. ``values(sum)`` are the
-    numbers that such a sum stands for, to compare where rounding may differ.
+    numbers that such a sum stands for, to compare where rounding may differ. ``moved(step, path, sum, came, left)`` is
+    a faster way to an exact sum after some records came and others left: a new array, in its one form.
     """
 
     @property
@@ -61,6 +62,7 @@ class Abilities:
     along: Callable[[list[int], Path, Batch, Array], Array] | None = None
     normal: Callable[[Array], Array] | None = None
     values: Callable[[Array], Array] | None = None
+    moved: Callable[[int, Path, Array, Batch, Batch], Array] | None = None
 
 
 class Total(NamedTuple):
@@ -130,6 +132,14 @@ class Contributors(Protocol):
         """Return the shifts of several steps that visit a place, along a path that goes beyond them.
 
         ``Totals.of([self.shift(place, step, path.upto(step), query, participation) for step in steps])`` will do.
+        """
+
+    def changed(
+        self, place: int, step: int, path: Path, query: Query, participation: Participation, stored: Array
+    ) -> Total:
+        """Return the exact sum of a step over a place as the staged edit changes it; ``stored`` stays as it is.
+
+        It counts what enters and leaves, as `shift` does. Where sums are not exact it is not asked for.
         """
 
     def stage(self, edit: Edit) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from expunge.base.errors import BadRecords
-from expunge.base.types import AnyArray, Batch, Mask
+from expunge.base.types import AnyArray, Array, Batch, Mask
 from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
 from expunge.engine.schedules import Edit, joins, joins_each
 from expunge.engine.transcript import Path, Rows
@@ -200,6 +200,13 @@ class Clients:
     def shift(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Return by how much the staged edit changes the sum of a round."""
         return Total(self.shifts(place, [step], path, query, participation).sums[0], 0, 0)
+
+    def changed(
+        self, place: int, step: int, path: Path, query: Query, participation: Participation, stored: Array
+    ) -> Total:
+        """Return the sum of a round as the staged edit changes it."""
+        shift = self.shift(place, step, path, query, participation)
+        return shift._replace(sum=np.asarray(stored + shift.sum))
 
     # --- changes ---
 

@@ -1,12 +1,15 @@
 """Sums of products of columns, two and two, for columns that are whole numbers: exact, reversible, in one form.
 
-A number of up to 43 bits is cut into two slices of 22, v = h·2²² + l, |l| ≤ 2²¹. Products of slices are summed by
-matrix products of at most 2¹⁰ rows, in which nothing is rounded. A sum is kept as three limbs, a·2⁶⁶ + b·2³³ + c with
-0 ≤ b, c < 2³³: every whole number has one such form, so that what was added and taken off again leaves no trace.
+Products are summed by matrix products. Where the sums of squares stay below 2⁵², nothing in them was rounded, in
+whatever order they were added: no sum of products, of all rows or of some, is larger than the sums of squares allow
+(Cauchy and Schwarz). Else numbers, which have up to 43 bits, are cut into two slices of 22, v = h·2²² + l, |l| ≤ 2²¹,
+and at most 2¹⁰ rows are multiplied at a time. A sum is kept as three limbs, a·2⁶⁶ + b·2³³ + c with 0 ≤ b, c < 2³³:
+every whole number has one such form, so that what was added and taken off again leaves no trace.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +22,9 @@ LARGEST = 2.0**43
 """Columns are whole numbers up to this."""
 LIMB = 2.0**33
 AT_ONCE = 2**10
-"""How many rows are multiplied together: products of slices are at most 2⁴³, and below 2⁵³ sums are exact."""
+"""How many rows of slices are multiplied together: their products are at most 2⁴², and below 2⁵³ sums are exact."""
+SURE = 2.0**52
+"""Where a sum of squares comes out as no more than this, it is exact: had it been above 2⁵³, it could not."""
 EXACT_TO = 2**30
 """How many rows can be summed: the highest limb is then below 2⁵³, whatever they hold."""
 
@@ -61,44 +66,56 @@ class ExactProducts:
 
     def total(self, columns: Array) -> Array:
         """Return the sum over the rows of some columns (columns × rows of whole numbers), in its one form."""
-        return self.normal(self.summed(columns))
+        return self.gathered([columns])
 
-    def summed(self, columns: Array) -> Array:
-        """Return the same in any form: to be added to others, and then brought into the one form."""
+    def gathered(self, blocks: Iterable[Array]) -> Array:
+        """Return the sum over the rows of many such blocks, in its one form."""
+        return self.moved(np.zeros(self.size), blocks, True)
+
+    def moved(self, total: Array, blocks: Iterable[Array], come: bool) -> Array:
+        """Let the rows of some blocks come to a sum in its one form, or leave it, in place; return it, in that form.
+
+        Numbers beyond `LARGEST` are taken for it. Blocks may be used up.
+        """
+        limbs = total[: self.size].reshape(3, -1)
+        for block in blocks:
+            products = _squares(block)
+            if np.maximum.reduce(products.diagonal()) <= SURE:
+                more, changed = self._of(products), limbs[0]
+            else:  # or it is NaN
+                more, changed = self._of_slices(whole(block)), limbs
+            np.add(changed, more, out=changed) if come else np.subtract(changed, more, out=changed)
+            _carry(limbs)
+        return total
+
+    def _of_slices(self, columns: Array) -> Array:
+        """Return the limbs of the products of columns with larger numbers."""
         limbs = np.zeros((3, self.pairs))
         for first in range(0, columns.shape[1], AT_ONCE):
-            if first:
-                _carry(limbs)
-            self._add(columns[:, first : first + AT_ONCE], limbs)
-        return limbs.reshape(-1)
+            part = columns[:, first : first + AT_ONCE]
+            _carry(limbs)
+            high = np.floor(part * (1.0 / SLICE) + 0.5)
+            low = part - high * SLICE
+            limbs[0] += self._of(low @ low.T)
+            mixed = self._mixed(high, low)
+            carried = np.floor(mixed * 2.0**-11)
+            limbs[0] += (mixed - carried * 2.0**11) * SLICE
+            limbs[1] += carried
+            highest = self._of(high @ high.T)
+            carried = np.floor(highest * (1.0 / SLICE))
+            limbs[1] += (highest - carried * SLICE) * 2.0**11
+            limbs[2] += carried
+        _carry(limbs)
+        return limbs
 
-    def _add(self, columns: Array, limbs: Array) -> None:
-        """Add the products of at most `AT_ONCE` rows."""
-        top = max(float(columns.max(initial=0.0)), -float(columns.min(initial=0.0)))
-        if top <= SLICE / 2.0:
-            limbs[0] += self._products(columns, columns)
-            return
-        high = np.floor(columns * (1.0 / SLICE) + 0.5)
-        low = columns - high * SLICE
-        limbs[0] += self._products(low, low)
-        mixed = self._mixed(high, low)
-        carried = np.floor(mixed * 2.0**-11)
-        limbs[0] += (mixed - carried * 2.0**11) * SLICE
-        limbs[1] += carried
-        highest = self._products(high, high)
-        carried = np.floor(highest * (1.0 / SLICE))
-        limbs[1] += (highest - carried * SLICE) * 2.0**11
-        limbs[2] += carried
-
-    def _products(self, one: Array, other: Array) -> Array:
-        if one.shape[1] == 1:
-            return np.multiply(one, other.T).reshape(-1)[self._upper]
-        return (one @ other.T).reshape(-1)[self._upper]
+    def _of(self, matrix: Array) -> Array:
+        """Return the upper triangle of a matrix."""
+        return matrix.reshape(-1).take(self._upper)
 
     def _mixed(self, high: Array, low: Array) -> Array:
         """Return the products of high and low slices, both ways; a diagonal one counts twice."""
         both = high @ low.T
-        return (both + both.T).reshape(-1)[self._upper]
+        return self._of(both + both.T)
 
     def normal(self, total: Array) -> Array:
         """Bring a sum into its one form, in place, and return it."""
@@ -112,13 +129,23 @@ class ExactProducts:
         return joined[self._square]
 
 
+def _squares(columns: Array) -> Array:
+    """Return the products of all columns; where they overflow, nothing is said."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if columns.shape[1] == 1:
+            return np.multiply(columns, columns.T)
+        return np.asarray(columns @ columns.T)
+
+
 def _carry(limbs: Array) -> None:
     """Carry what is above 33 bits, or below 0, from each limb to the next."""
     for low, high in ((limbs[0], limbs[1]), (limbs[1], limbs[2])):
-        carried = np.floor(low * (1.0 / LIMB))
-        low -= carried * LIMB
+        carried = low * (1.0 / LIMB)
+        np.floor(carried, out=carried)
         high += carried
-    limbs += 0.0  # there is one zero
+        carried *= LIMB
+        low -= carried
+    limbs[2] += 0.0  # there is one zero; the others have it already
 
 
 def whole(numbers: Array) -> Array:

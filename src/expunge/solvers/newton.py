@@ -18,8 +18,8 @@ record leaves; if they do, all is made anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
-from expunge.solvers.exact_products import AT_ONCE, EXACT_TO, ExactProducts, whole
+from expunge.solvers.exact_products import EXACT_TO, ExactProducts
 from expunge.solvers.losses import CurvedLoss
 
 SIZES, CENTRES, COLUMNS, FIRST = 0, 1, 2, 3
@@ -41,6 +41,8 @@ MANY = 16
 """A column is as large as those numbers are that at least one in so many reaches."""
 FEW = 8
 """Up to so many records scores are made row by row; the digits are the same."""
+AT_ONCE, MOST_ROWS = 2**16, 2**13
+"""How many numbers, and how many records, columns are made of at a time: they stay in the processor's cache."""
 DAMPING = 4.0
 """How much columns that few records have are damped, in units of the noise."""
 RIDGE = 2.0**-40
@@ -116,16 +118,34 @@ class Expansion:
 
     def total(self, step: int, path: Path, batch: Batch) -> tuple[Array, int]:
         """Return their sum, and that none is above the bound."""
-        summed = np.zeros(self.size)
+        return self._moved(step, path, np.zeros(self.size), batch, True), 0
+
+    def moved(self, step: int, path: Path, stored: Array, came: Batch, left: Batch) -> Array:
+        """Return a stored sum after some records came and others left, in its one form."""
+        total = stored.copy()
+        for batch, come in ((came, True), (left, False)):
+            if batch and batch[0].shape[0]:
+                self._moved(step, path, total, batch, come)
+        return total
+
+    def _moved(self, step: int, path: Path, total: Array, batch: Batch, come: bool) -> Array:
+        """Let records come to a sum, or leave it, in place."""
         if step == SIZES:
-            self._count(batch, summed)
+            for part in self._parts(batch):
+                self._count(part, total, 1.0 if come else -1.0)
         elif not self._settled(step, path):
-            used, number = self.products.size, int(batch[0].shape[0])
-            for first in range(0, number, AT_ONCE):
-                part = batch if number <= AT_ONCE else tuple([column[first : first + AT_ONCE] for column in batch])
-                summed[:used] += self.products.summed(self._columns(step, path, *part))
-                self.normal(summed)
-        return summed, 0
+            view = self._view(step, path)
+            self.products.moved(total, (self._columns(view, *part) for part in self._parts(batch)), come)
+        return total
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """Cut a batch into parts whose columns stay in the processor's cache."""
+        number, rows = int(batch[0].shape[0]), max(min(AT_ONCE // (self.features + 2), MOST_ROWS), FEW)
+        if number <= rows:
+            yield batch
+            return
+        for first in range(0, number, rows):
+            yield tuple([column[first : first + rows] for column in batch])
 
     @cached_property
     def link(self) -> bool:
@@ -145,35 +165,58 @@ class Expansion:
         """Say whether a round has nothing more to do: the last one has left the parameters as they were."""
         return FIRST < step < FIRST + self.rounds and np.array_equal(path[step], path[step - 1])
 
-    def _count(self, batch: Batch, counts: Array) -> None:
+    def _count(self, batch: Batch, counts: Array, sign: float) -> None:
         """Count the records, and of each column the numbers between powers of two."""
-        features, targets = dense(batch[0]), batch[1]
-        counts[0] = len(targets)
-        by_column = counts[1 : 1 + BUCKETS * (self.features + 1)].reshape(-1, BUCKETS)
-        for j, column in enumerate((targets, *features.T)):
-            exponents = np.frexp(column[column != 0.0])[1] - 1
-            bucket = (np.clip(exponents, LEAST, MOST - 1) - LEAST) // WIDE
-            by_column[j] = np.bincount(bucket, minlength=BUCKETS)
+        numbers = np.concatenate([batch[1][:, None], dense(batch[0])], axis=1)
+        exponents = np.frexp(numbers)[1] - 1
+        np.minimum(exponents, MOST - 1, out=exponents)
+        np.maximum(exponents, LEAST, out=exponents)
+        buckets = (exponents - LEAST) // WIDE + BUCKETS * np.arange(self.features + 1)
+        size = BUCKETS * (self.features + 1)
+        counts[0] += sign * len(numbers)
+        counts[1 : 1 + size] += sign * np.bincount(buckets[numbers != 0.0], minlength=size)
 
-    def _columns(self, step: int, path: Path, features: Any, targets: AnyArray) -> Array:
-        """Return the columns whose products are summed, as whole numbers: columns × records."""
-        frame = frame_of(path[min(step, COLUMNS)])
-        rows = dense(features)
-        if frame.centred:
-            rows = rows - frame.centres[1:-1]
+    def _view(self, step: int, path: Path) -> View:
+        """Return how a step sees records. The last one is remembered: nearly all requests ask for the finish alone."""
+        expands = step > COLUMNS and (self.rounds > 0 or self._saturated is not None)
+        framed = path[min(step, COLUMNS)]
+        point = path[step] if expands and self._saturated is None else None
+        asked = expands, framed.tobytes(), b"" if point is None else point.tobytes()
+        known: tuple[Any, View] | None = self.__dict__.get("_viewed")
+        if known is None or known[0] != asked:
+            frame = frame_of(framed)
+            seen = self.of_scores(frame) if expands else frame
+            view = View(frame, np.ldexp(1.0, self.digits - seen.exponents[self._order]), expands, np.zeros(0))
+            if point is not None:
+                parameters = seen.raw(point)
+                parameters[:-1] /= view.scales[:-2]
+                view = view._replace(parameters=parameters)
+            known = asked, view
+            self.__dict__["_viewed"] = known
+        return known[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields: what is remembered is nobody's state."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def _columns(self, view: View, features: Any, targets: AnyArray) -> Array:
+        """Return the columns whose products are summed, rounded to whole numbers: columns × records."""
+        rows, scales, centre = dense(features), view.scales, view.frame.centres[0]
+        if view.frame.centred:
+            rows = rows - view.frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
-        if step <= COLUMNS or (self.rounds == 0 and self._saturated is None):
-            columns[:-2], columns[-2], columns[-1] = rows.T, 1.0, targets - frame.centres[0]
+        seen = columns[:-2]
+        np.multiply(rows.T, scales[:-2, None], out=seen)  # powers of two: digits stay as they are
+        if not view.expands:
+            columns[-2], columns[-1] = 1.0, targets - centre
         else:
-            frame = self.of_scores(frame)
-            scores = self._saturated(targets) if self._saturated else scores_of(rows, frame.raw(path[step]))
-            slopes, curvatures = self.loss.expansion(scores + frame.centres[0], targets)
+            scores = scores_of(seen.T, view.parameters) if self._saturated is None else self._saturated(targets)
+            slopes, curvatures = self.loss.expansion(scores + centre, targets)
             roots = np.sqrt(curvatures)
-            np.multiply(rows.T, roots, out=columns[:-2])
-            columns[-2] = roots
-            columns[-1] = (scores - slopes / curvatures) * roots
-        columns *= np.ldexp(1.0, self.digits - frame.exponents[self._order])[:, None]
-        return whole(columns)
+            seen *= roots
+            columns[-2], columns[-1] = roots, (scores - slopes / curvatures) * roots
+        columns[-2:] *= scales[-2:, None]
+        return np.rint(columns, out=columns)
 
 
 def dense(features: Any) -> Array:
@@ -194,6 +237,19 @@ class Frame(NamedTuple):
         return np.ldexp(iterate[width + 1 :], self.exponents[0] - self.exponents[1:])
 
 
+class View(NamedTuple):
+    """How a step sees records: in which frame, times which powers of two, and at which parameters it expands the loss.
+
+    ``scales`` are those of the features, 1 and the target; ``parameters`` those of scaled features, and the intercept;
+    there are none where targets say by themselves where to expand.
+    """
+
+    frame: Frame
+    scales: Array
+    expands: bool
+    parameters: Array
+
+
 def frame_of(iterate: Array) -> Frame:
     """Return the frame that a step has found: its iterate has the exponents, then the centres."""
     width = len(iterate) // 2
@@ -204,11 +260,9 @@ def frame_of(iterate: Array) -> Frame:
 def scores_of(rows: Array, parameters: Array) -> Array:
     """Return the score of each row, to the last bit the same in whatever batch it comes: column after column."""
     if len(rows) <= FEW:
-        scores = np.cumsum(rows * parameters[:-1], axis=1)[:, -1]
+        scores = (rows * parameters[:-1]).cumsum(axis=1)[:, -1]
     else:
-        scores = rows[:, 0] * parameters[0]
-        for j in range(1, rows.shape[1]):
-            scores += rows[:, j] * parameters[j]
+        scores = np.add.reduce(np.multiply(rows.T, parameters[:-1, None], order="C"), axis=0)  # row after row of these
     return np.asarray(scores + parameters[-1])
 
 

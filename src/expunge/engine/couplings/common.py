@@ -214,10 +214,10 @@ class Sums:
         self.above += int(found.above.sum())
         return found
 
-    def added(self, stored: Array, shift: Array) -> Array:
-        """Return an exact sum to which a shift was added, in the form in which it is kept."""
-        normal, new = self.participation.abilities.normal, np.asarray(stored + shift)
-        return new if normal is None else normal(new)
+    def changed(self, step: int, path: Path, stored: Array) -> Total:
+        """Return the exact sum of a step, which is stored, as the staged edit changes it."""
+        place = self.schedule.place(step)
+        return self._counted(self.records.changed(place, step, path, self.query, self.participation, stored))
 
     def _counted(self, total: Total) -> Total:
         self.evaluations += total.evaluations
@@ -306,10 +306,7 @@ class OldPass:
     def changed(self, step: int) -> tuple[Array, Array]:
         """Return the new sum of a step along the stored path, as it is to be kept, and its `shift`."""
         path, stored = self.path_to(step), self.sums[step]
-        if self.grid.exact:
-            new = self.edited.added(stored, self.edited.shift(step, path).sum)
-        else:
-            new = self.edited.total(step, path)
+        new = self.edited.changed(step, path, stored).sum if self.grid.exact else self.edited.total(step, path)
         return new, np.asarray(self.grid.met(new) - self.grid.met(stored))
 
     def shift(self, step: int, new: Array) -> Array:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from expunge.base.types import Array
+from expunge.engine.contributions import Total
 from expunge.engine.couplings.common import OldPass, Verdict
 from expunge.engine.laws import Law, Laws
 from expunge.engine.randomness import Randomness
@@ -28,14 +29,13 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
     verdict = Verdict()
     if not old.touched:
         return verdict
-    rounds = old.rounds
     if old.finish is not None:
-        verdict.sums[old.finish] = _changed(old, old.finish)
-    if rounds == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
-        return verdict  # all rounds have the same records: where the first has none of those that change, no other has
-    before = old.sums[:rounds]
-    after = np.stack([_changed(old, step) for step in range(rounds)])
-    for step in range(rounds):
+        verdict.sums[old.finish] = _changed(old, old.finish).sum
+    after = _rounds(old)
+    if after is None:
+        return verdict
+    before = old.sums[: old.rounds]
+    for step in range(old.rounds):
         one, other = _laws(old, laws, step, before, after)
         chance = kept_share(one, other, old.iterates[step])
         verdict.probabilities.append(1.0 - chance)
@@ -47,9 +47,19 @@ def likelihood(old: OldPass, laws: Laws) -> Verdict:
     return verdict
 
 
-def _changed(old: OldPass, step: int) -> Array:
+def _changed(old: OldPass, step: int) -> Total:
     """Return the new sum of a step along the stored path."""
-    return old.edited.added(old.sums[step], old.edited.shift(step, old.path_to(step)).sum)
+    return old.edited.changed(step, old.path_to(step), old.sums[step])
+
+
+def _rounds(old: OldPass) -> Array | None:
+    """Return the new sums of all rounds along the stored path; None if nothing in them changes.
+
+    All rounds have the same records: where the first has none of those that change, no other has.
+    """
+    if old.rounds == 0 or (first := _changed(old, 0)).evaluations == 0:
+        return None
+    return np.stack([first.sum, *(_changed(old, step).sum for step in range(1, old.rounds))])
 
 
 def _laws(old: OldPass, laws: Laws, step: int, before: Array, after: Array) -> tuple[Law, Law]:
@@ -95,13 +105,12 @@ def due(one: Law, other: Law, randomness: Randomness) -> Array:
 
 def chance_to_replay(old: OldPass, laws: Laws) -> float:
     """Return about how likely a request is to replay, over other draws than those that are kept."""
-    rounds = old.rounds
-    if not old.touched or rounds == 0 or old.edited.shift(0, old.path_to(0)).evaluations == 0:
+    after = _rounds(old) if old.touched else None
+    if after is None:
         return 0.0
-    before = old.sums[:rounds]
-    after = np.stack([_changed(old, step) for step in range(rounds)])
+    before = old.sums[: old.rounds]
     kept = 1.0
-    for step in range(rounds):
+    for step in range(old.rounds):
         one, other = _laws(old, laws, step, before, after)
         if one.lattice != other.lattice:
             return 1.0

@@ -43,12 +43,16 @@ def evaluate(query: Query, step: int, path: Path, batch: Batch, participation: P
             f"step {step}: the query's total has shape {summed.shape}; it declares size={query.size}. "
             "Return that many numbers at every step."
         )
+    _check_finite(summed, step, number)
+    return Total(summed, number, above)
+
+
+def _check_finite(summed: Array, step: int, number: int) -> None:
     if not math.isfinite(summed.dot(summed)) and not np.isfinite(summed).all():
         raise BadContribution(
             f"step {step}: the contributions of {number} records sum to NaN or infinity. "
             "Check the records for NaN and the query for overflow."
         )
-    return Total(summed, number, above)
 
 
 def _added_up(
@@ -315,6 +319,31 @@ class Staging(Lookup):
         total = evaluate(query, step, path, batch, participation)
         return total if norms is None else total._replace(norm_limit=float(norms(batch).sum()))
 
+    def _taking_part(self, rows: Batch, step: int, participation: Participation) -> Batch:
+        """Return those of some rows, given in all their columns, that take part in a step; () if there are none."""
+        joined = participation.joined(rows[-1], step) if rows and participation.rate < 1.0 else None
+        if not rows or (joined is not None and not joined.any()):
+            return ()
+        return _joining(rows[: self.width], joined)
+
+    def changed(
+        self, place: int, step: int, path: Path, query: Query, participation: Participation, stored: Array
+    ) -> Total:
+        """Return the exact sum of a step over a place as the staged edit changes it."""
+        moved, normal = participation.abilities.moved, participation.abilities.normal
+        if moved is None:
+            shift = self.shift(place, step, path, query, participation)
+            new = np.asarray(stored + shift.sum)
+            return shift._replace(sum=new if normal is None else normal(new))
+        both = ((), ()) if self._staging is None else self._staging.at(place)
+        came, left = [self._taking_part(rows, step, participation) for rows in both]
+        if not came and not left:
+            return Total(stored.copy(), 0, 0)
+        number = sum([rows_in(batch[0]) for batch in (came, left) if batch])
+        summed = moved(step, path, stored, came, left)
+        _check_finite(summed, step, number)
+        return Total(summed, number, 0)
+
     def shifts(self, place: int, steps: list[int], path: Path, query: Query, participation: Participation) -> Totals:
         """Return the shifts of several steps that visit a place, along a path that goes beyond them."""
         along, norms = participation.abilities.along, participation.abilities.norms
@@ -388,4 +417,7 @@ class Staging(Lookup):
 
 
 def _joining(batch: Batch, joined: Mask | None) -> Batch:
-    return batch if joined is None else tuple([column[joined] for column in batch])
+    if joined is None or (len(joined) == 1 and joined.item(0)):
+        return batch
+    numbers = np.flatnonzero(joined)  # looked for once, not in each column
+    return tuple([column[numbers] for column in batch])
