@@ -68,7 +68,7 @@ class ExactProducts:
         limbs = np.zeros((3, self.pairs))
         for first in range(0, columns.shape[1], AT_ONCE):
             if first:
-                _carry(limbs)
+                carry(limbs)
             self._add(columns[:, first : first + AT_ONCE], limbs)
         return limbs.reshape(-1)
 
@@ -102,7 +102,7 @@ class ExactProducts:
 
     def normal(self, total: Array) -> Array:
         """Bring a sum into its one form, in place, and return it."""
-        _carry(total[: self.size].reshape(3, -1))
+        carry(total[: self.size].reshape(3, -1))
         return total
 
     def matrix(self, total: Array) -> Array:
@@ -112,7 +112,7 @@ class ExactProducts:
         return joined[self._square]
 
 
-def _carry(limbs: Array) -> None:
+def carry(limbs: Array) -> None:
     """Carry what is above 33 bits, or below 0, from each limb to the next."""
     for low, high in ((limbs[0], limbs[1]), (limbs[1], limbs[2])):
         carried = np.floor(low * (1.0 / LIMB))
