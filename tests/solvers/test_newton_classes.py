@@ -8,7 +8,7 @@ from scipy.special import softmax
 from cases.draws import CODES, FAR, ROWS, newton
 from expunge import BadPlan, BadRecords, Delete, Insert, MemoryRecords, learn
 from expunge.engine.changing import change
-from expunge.solvers.class_sums import FAINT, ClassSums, contrasts, exact_products, expand, scores_of_classes
+from expunge.solvers.class_sums import ClassSums, contrasts, exact_products, expand, scores_of_classes
 from expunge.solvers.exact_products import AT_ONCE, LARGEST, ExactProducts, carry
 from expunge.solvers.losses import MulticlassHinge, Multinomial, Weighted
 from expunge.solvers.newton import COLUMNS, FIRST
@@ -48,7 +48,8 @@ def test_a_round_draws_from_the_law_that_numpy_computes(loss):
     p = softmax(x @ point.reshape(-1, 2) @ B.T, axis=1)
     missed = np.eye(3)[codes] - p
     gradient = (x.T @ (own[:, None] * missed) @ B).ravel()
-    bends = np.array([B.T @ (np.diag(one) - np.outer(one, one)) @ B for one in p])
+    between = (p + np.eye(3)[codes]) / np.sqrt(3.0)
+    bends = np.array([B.T @ (one.sum() * np.diag(one) - np.outer(one, one)) @ B for one in between])
     curvature = np.einsum("z,zi,zj,zab->iajb", own, x, x, bends).reshape(law.mean.size, -1)
     metric = law.factor @ law.factor.T
     more = np.diag(metric - curvature)
@@ -62,7 +63,7 @@ def test_a_round_draws_from_the_law_that_numpy_computes(loss):
     misfit = (surprise + (step @ curvature @ step - 2.0 * step @ gradient) / 2.0) / laws.expected
     effective = len(point) - np.trace(np.linalg.solve(metric, np.diag(more)))
     variance = laws.spreads[0] * misfit * effective / len(point)
-    total = np.sum(own * (1.0 - (p**2).sum(axis=1))) / 2.0
+    total = np.sum(own * (between.sum(axis=1) ** 2 - (between**2).sum(axis=1))) / 2.0
     assert shrunk == pytest.approx(1.0 / (1.0 + variance * effective / total), rel=0.02)
     assert law.scale == pytest.approx(shrunk * np.sqrt(variance), rel=0.02)
 
@@ -71,7 +72,12 @@ def test_the_misfit_is_one_on_average_where_the_model_is_right():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(4, 100_000))
     codes = (scores + rng.gumbel(size=scores.shape)).argmax(axis=0)
-    assert expand(scores, codes, None).misfit.mean() == pytest.approx(1.0, abs=0.02)
+    found = expand(scores, codes, None, 2.0**-17)
+    assert found.misfit.mean() == pytest.approx(1.0, abs=0.02)
+    in_rounds = expand(scores, codes, None, 2.0**-17, observed=True)
+    for k, l in ((0, 1), (2, 3)):  # so are curvatures, with what was observed and without it
+        one, other = ((each.left[k] * each.right[l]) ** 2 for each in (in_rounds, found))
+        assert one.mean() == pytest.approx(other.mean(), rel=0.02)
 
 
 @pytest.mark.parametrize("digits", [1, 4])
@@ -80,7 +86,7 @@ def test_the_curvature_is_positive_however_coarsely_numbers_are_rounded(digits):
     columns = np.vstack([rows.T / 10.0 ** np.arange(4)[:, None], np.ones(60)]) * 2.0**digits
     sums, laws = ClassSums(3, 5), learned(rows=rows, codes=codes)[0].laws
     limbs = np.zeros((3, sums.count))
-    sums.add(columns, expand(np.random.default_rng(0).normal(size=(3, 60)), codes, None), 2.0**digits, limbs)
+    sums.add(columns, expand(np.random.default_rng(0).normal(size=(3, 60)), codes, None, 2.0**-17), 2.0**digits, limbs)
     values = np.linalg.eigvalsh(laws._curvature(sums.seen(limbs, 1.0)))
     assert values[0] > -1e-12 * values[-1]
 
@@ -101,13 +107,13 @@ def test_scores_and_expansions_have_the_same_bits_in_every_batch():
         columns, weights = rng.normal(size=(width, 203)), rng.normal(size=(classes, width)) * 8.0
         codes, own = rng.integers(0, classes, 203), rng.random(classes) + 0.1
         expected = scores_of_classes(columns, weights)
-        whole = expand(expected, codes, own)
+        whole = expand(expected, codes, own, 2.0**-17, observed=True)
         for size in (1, 2, 3, 5, 8, 9, 17, 64):
             for first in range(0, 203, size):
                 part = slice(first, first + size)
                 scores = scores_of_classes(np.ascontiguousarray(columns[:, part]), weights)
                 assert np.array_equal(scores, expected[:, part])
-                for one, other in zip(expand(scores, codes[part], own), whole, strict=True):
+                for one, other in zip(expand(scores, codes[part], own, 2.0**-17, observed=True), whole, strict=True):
                     assert np.array_equal(one, other[..., part])
 
 
@@ -169,9 +175,9 @@ def test_numbers_that_are_far_out_saturate_and_are_taken_off_again_without_a_tra
 
 
 def test_a_class_that_is_nearly_impossible_still_has_curvature():
-    expanded = expand(np.array([[0.0], [900.0], [-900.0]]), np.array([0]), None)
+    expanded = expand(np.array([[0.0], [900.0], [-900.0]]), np.array([0]), None, 2.0**-17)
     assert np.allclose(expanded.residuals.ravel(), [1.0, -1.0, 0.0])
-    assert (expanded.left**2).min() == pytest.approx(FAINT)
+    assert (expanded.left**2).min() == pytest.approx(2.0**-17)
     assert np.isfinite(expanded.misfit).all()
 
 

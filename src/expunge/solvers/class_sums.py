@@ -4,6 +4,11 @@ At scores whose softmax is p, the cross entropy has the curvature diag(p) - pp�
 pairs k < l. So that of all parameters is made of one sum for each pair, G_kl = Σ p_k p_l x xᵀ. Each is a sum of squares
 of whole numbers, √(p_k p_l)·x rounded: whatever was rounded, G_kl and the whole are positive semi-definite.
 (docs/guarantee.md#exact-products)
+
+That is the curvature here, but far from there it says little: where a class is thought to be rare and is not, its p is
+small, and a step by it far too long. So rounds take (p + y)/√3 in place of p, with y = 1 for the class observed: on
+average that is the same curvature where the model is right, and it is large where the model is wrong. The finish, which
+starts near, takes p itself.
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ import numpy as np
 from expunge.base.types import Array, Ints
 from expunge.solvers.exact_products import LARGEST, LIMB, SLICE, carry, whole
 
-FAINT = 2.0**-12
-"""The least probability of a class, where it stands for curvature: where that is flatter, steps would be too long."""
 FEW = 8
 """Up to so many records scores are made row by row; the digits are the same."""
 ROOM = 2**17
 """About how many numbers are rounded together: they should stay near the processor."""
+HALFWAY = 3.0**-0.5
+"""What makes (p + y)·(p + y)ᵀ as large as p·pᵀ on average, for two classes that differ."""
 MOST_MISFIT = 2.0**42
 """The largest misfit of a record, as a whole number: a block's sum is then below 2⁵³."""
 
@@ -152,14 +157,21 @@ def _largest(numbers: Array) -> float:
     return max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))
 
 
-def expand(scores: Array, codes: Ints, weights: Array | None) -> Expanded:
-    """Return the cross entropy about scores (classes × records); the bits of a record are the same in every batch."""
-    powers = np.exp(scores - scores.max(axis=0))
+def expand(scores: Array, codes: Ints, weights: Array | None, least: float, observed: bool = False) -> Expanded:
+    """Return the cross entropy about scores (classes × records); the bits of a record are the same in every batch.
+
+    ``least`` is the least probability of a class where it stands for curvature. With ``observed``, curvatures are those
+    of rounds: what was observed has a part in them.
+    """
+    powers, records = np.exp(scores - scores.max(axis=0)), np.arange(len(codes))
     shares = powers / added(powers)
     residuals = -shares
-    residuals[codes, np.arange(len(codes))] += 1.0
-    held = np.maximum(shares, FAINT)
+    residuals[codes, records] += 1.0
+    held = np.maximum(shares, least)
     misfit = added(residuals * residuals / held) / (added(held) * (len(scores) - 1))
+    if observed:
+        held[codes, records] += 1.0
+        held *= HALFWAY
     roots = np.sqrt(held)
     if weights is None:
         return Expanded(residuals, roots, roots, misfit)

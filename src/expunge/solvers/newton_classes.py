@@ -121,7 +121,8 @@ class ClassExpansion(Expansion):
                     self._add_products(columns, limbs)
                 else:
                     codes = np.asarray(targets).astype(np.int64)
-                    expanded = expand(scores_of_classes(columns, weights), codes, self.weights)
+                    scores, in_round = scores_of_classes(columns, weights), step < FIRST + self.rounds
+                    expanded = expand(scores, codes, self.weights, 1.0 / scale, in_round)
                     self.sums.add(columns, expanded, scale, limbs)
         return summed, 0
 

@@ -27,7 +27,7 @@ from expunge.solvers.newton_classes import ClassExpansion, ClassNewton, takes
 from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
-from expunge.solvers.plans.small import FEATURES, RECORDS, WIDE, fewer_classes
+from expunge.solvers.plans.small import RECORDS, WIDE, fewer_classes
 
 AnySolver = Literal["newton", "dual_averaging", "frank_wolfe", "gradient_descent"]
 FEWEST_COLUMNS = 50
@@ -50,7 +50,7 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
-MOST_OF_CLASSES = 1_500
+MOST_OF_CLASSES = 1_000
 """How many columns times classes there may be: costs grow with the square of that, and with its cube in a replay."""
 
 
@@ -251,7 +251,7 @@ class NewtonPlan(Sized):
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up records, and a learner with the plan's own settings for them."""
-        features, loss = min(self.features, WIDE if self.outputs == 1 else FEATURES), fewer_classes(self.loss)
+        features, loss = min(self.features, WIDE if self.outputs == 1 else 1), fewer_classes(self.loss)
         rows = rng.normal(size=(RECORDS, features))
         targets = np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
         if loss.outputs > 1:
@@ -313,7 +313,7 @@ def why_not(loss: Any, features: int) -> str | None:
 
     >>> from expunge.solvers.losses import Hinge, Multinomial
     >>> why_not(Multinomial(7), 54), why_not(Multinomial(10), 784)
-    (None, '784 features and 10 classes are too many: it takes at most 1,500 parameters of several classes')
+    (None, '784 features and 10 classes are too many: it takes at most 1,000 parameters of several classes')
     >>> why_not(Hinge(), 3)
     'it needs the cross entropy of classes, or a loss of one score with a second derivative (expansion), not Hinge()'
     """
