@@ -4,7 +4,8 @@
 
 Columns of the shared data sets are multiplied by powers of ten, from 10⁻³ to 10⁶, as units in files would. The other
 tables are generated, but for scikit-learn's digits. Of several classes are five_classes, digits and cover_types; their
-AUC is the mean of each class's against the rest. Each line of out/newton.jsonl is one fit: differences from scikit-learn's AUC and accuracy on test
+AUC is the mean of each class's against the rest. Each line of out/newton.jsonl is one fit: differences from
+scikit-learn's AUC and accuracy on test
 records, the mean probability that the deletion of a record replays, and seconds. The table is out/newton.md.
 """
 

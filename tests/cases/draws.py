@@ -141,11 +141,14 @@ class WithoutAPair(ClassNewton):
 class ComparedAs(Gaussian):
     """A law that draws as one does, and has another's density."""
 
-    __slots__ = ("log_density",)
+    __slots__ = ("other",)
 
     def __init__(self, law: Gaussian, other: Gaussian) -> None:
         super().__init__(law.mean, law.factor, law.scale, law.size, law.first)
-        self.log_density = other.log_density
+        self.other = other
+
+    def log_density(self, drawn: Array) -> Any:
+        return self.other.log_density(drawn)
 
 
 def _anew(one: Law, other: Law, randomness: Randomness) -> Array:
@@ -259,6 +262,8 @@ def controls() -> list[Control]:
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
-        Control("a pair of classes that the ratio forgets", of_classes, mistaken=with_laws(three, WithoutAPair), runs=4_000),
+        Control(
+            "a pair of classes that the ratio forgets", of_classes, mistaken=with_laws(three, WithoutAPair), runs=4_000
+        ),
         Control("a finish at a point made of sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
     ]  # fmt: skip

@@ -146,7 +146,7 @@ def test_an_audit_finds_no_problem_and_a_forecast_has_its_plan(tmp_path):
     model = fitted(rho=0.2)
     model.unlearn([3])
     model.save(tmp_path / "m.expunge")
-    found = audit(tmp_path / "m.expunge", ids=[3], rows=X[3:4], test=(X, Y), runs=60, seed=1)
+    found = audit(tmp_path / "m.expunge", ids=[3], rows=X[3:4], test=(X, Y), runs=100, seed=1)
     assert not [check for check in found.checks if check.result == "problem"]
     planned = forecast(newton(rho=0.01, classes=NAMES), records=100_000, features=6, seconds=0.2, progress=False)
     assert planned.plan.columns == 14

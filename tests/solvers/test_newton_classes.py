@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.special import softmax
 
 from cases.draws import CODES, FAR, ROWS, newton
-from expunge import BadPlan, BadRecords, Delete, Insert, MemoryRecords, learn
+from expunge import BadPlan, BadRecords, Insert, MemoryRecords, learn
 from expunge.engine.changing import change
 from expunge.solvers.class_sums import ClassSums, contrasts, exact_products, expand, scores_of_classes
 from expunge.solvers.exact_products import AT_ONCE, LARGEST, ExactProducts, carry
@@ -75,8 +75,8 @@ def test_the_misfit_is_one_on_average_where_the_model_is_right():
     found = expand(scores, codes, None, 2.0**-17)
     assert found.misfit.mean() == pytest.approx(1.0, abs=0.02)
     in_rounds = expand(scores, codes, None, 2.0**-17, observed=True)
-    for k, l in ((0, 1), (2, 3)):  # so are curvatures, with what was observed and without it
-        one, other = ((each.left[k] * each.right[l]) ** 2 for each in (in_rounds, found))
+    for a, b in ((0, 1), (2, 3)):  # so are curvatures, with what was observed and without it
+        one, other = ((each.left[a] * each.right[b]) ** 2 for each in (in_rounds, found))
         assert one.mean() == pytest.approx(other.mean(), rel=0.02)
 
 

@@ -1,7 +1,7 @@
-"""What Newton's method sums for several classes, exactly: curvatures of pairs of classes, gradients, and the misfit.
+"""What Newton's method sums for several classes, exactly: curvatures of pairs of classes, the gradient, the misfit.
 
-At scores whose softmax is p, the cross entropy has the curvature diag(p) - ppᵀ = Σ p_k p_l (e_k - e_l)(e_k - e_l)ᵀ, over
-pairs k < l. So that of all parameters is made of one sum for each pair, G_kl = Σ p_k p_l x xᵀ. Each is a sum of squares
+At scores whose softmax is p, the cross entropy has the curvature diag(p) - ppᵀ = Σ p_k p_l (e_k - e_l)(e_k - e_l)ᵀ,
+over pairs k < l. So that of all parameters is made of one sum for each pair, G_kl = Σ p_k p_l x xᵀ. Each is a sum of squares
 of whole numbers, √(p_k p_l)·x rounded: whatever was rounded, G_kl and the whole are positive semi-definite.
 (docs/guarantee.md#exact-products)
 
@@ -128,7 +128,7 @@ class ClassSums:
 
 
 def exact_products(one: Array, other: Array, top: float) -> tuple[Array, ...]:
-    """Return Σ one·otherᵀ for whole numbers up to ``top``, along the last axis of up to `AT_ONCE`, as one or three limbs.
+    """Return Σ one·otherᵀ for whole numbers up to ``top``, along a last axis of up to `AT_ONCE`, as one or three limbs.
 
     They are limbs of 33 bits, not yet carried; no more than one is needed where ``top`` is small.
     """

@@ -1,7 +1,7 @@
 """Newton's method with noise after the solve for several classes: multinomial logistic regression. (docs/newton.md)
 
-Steps, units and centres are those of `expunge.solvers.newton`. A round expands the cross entropy about the last draw, by
-the sums of `expunge.solvers.class_sums`. Scores of classes are known up to a constant, so parameters are those of
+Steps, units and centres are those of `expunge.solvers.newton`. A round expands the cross entropy about the last draw,
+by the sums of `expunge.solvers.class_sums`. Scores of classes are known up to a constant, so parameters are those of
 classes - 1 orthonormal contrasts, of which the penalty and the noise see as much as of the classes themselves.
 """
 
@@ -30,7 +30,6 @@ from expunge.solvers.newton import (
     RIDGE,
     SETTLED,
     SIZES,
-    Columns,
     Expansion,
     Frame,
     Newton,
@@ -172,8 +171,8 @@ class ClassExpansion(Expansion):
 class ClassNewton(Newton):
     """The laws of the rounds, and the solve at the end.
 
-    An iterate has exponents and centres, as in `Newton`, or else the parameters: of all contrasts for the first feature,
-    for the second, and so on; last the intercepts. ``start_spread`` is the standard deviation of each of these.
+    An iterate has exponents and centres, as in `Newton`, or else the parameters: of all contrasts for the first
+    feature, for the second, and so on; last the intercepts. ``start_spread`` is the standard deviation of each of these.
     """
 
     query: ClassExpansion
@@ -287,6 +286,3 @@ class ClassNewton(Newton):
         found = np.ldexp(self.query.by_class(self._placed(point + step)), -frame.exponents[1:])
         found[:, -1] -= found[:, :-1] @ frame.centres[1:-1]
         return found.reshape(-1)
-
-
-__all__ = ["ClassExpansion", "ClassNewton", "Columns", "takes"]

@@ -113,8 +113,9 @@ class NewtonPlan(Sized):
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
-        kind = ClassExpansion if self.outputs > 1 else Expansion
-        return kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        kind: Any = ClassExpansion if self.outputs > 1 else Expansion
+        made: Expansion = kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        return made
 
     @cached_property
     def newton(self) -> Newton:
@@ -251,7 +252,8 @@ class NewtonPlan(Sized):
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up records, and a learner with the plan's own settings for them."""
-        features, loss = min(self.features, WIDE if self.outputs == 1 else 1), fewer_classes(self.loss)
+        loss: Any = fewer_classes(self.loss)
+        features = min(self.features, WIDE if loss.outputs == 1 else 1)
         rows = rng.normal(size=(RECORDS, features))
         targets = np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
         if loss.outputs > 1:
