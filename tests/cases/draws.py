@@ -20,8 +20,9 @@ from expunge.engine.learner import Learner
 from expunge.engine.randomness import Randomness
 from expunge.engine.transcript import Path
 from expunge.solvers.count_losses import Poisson
-from expunge.solvers.losses import Logistic, Squared, SquaredHinge
+from expunge.solvers.losses import Logistic, Multinomial, Squared, SquaredHinge, Weighted
 from expunge.solvers.newton import COLUMNS, FIRST, Expansion, Newton
+from expunge.solvers.newton_classes import ClassNewton
 from expunge.solvers.plans.newton import make_newton_plan
 
 _rng = np.random.default_rng(4)
@@ -37,10 +38,16 @@ TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
 """Two columns that are the same."""
 FAR = ROWS + np.array([0.0, 1e5])
 """A column that lies far from 0, and is centred."""
+CODES = np.array([0, 1, 2, 1, 0, 2, 1, 0, 2, 0, 1, 2, 0, 1])
+THREE = Multinomial(3)
 LAST: tuple[Request, ...] = (Delete([13]),)
 NEWCOMER = np.array([[1.0, -500.0]]), np.array([1.0])
 STREAM: tuple[Request, ...] = (
     Delete([13]), Delete([2, 3]), Insert(NEWCOMER, [99]), Replace((ROWS[:1], TARGETS[1:2]), [5]), Delete([99]),
+)  # fmt: skip
+STREAM_OF_CLASSES: tuple[Request, ...] = (
+    Delete([13]), Delete([2, 5]), Insert((NEWCOMER[0], np.array([2])), [99]), Replace((ROWS[:1], CODES[1:2]), [4]),
+    Delete([99]),
 )  # fmt: skip
 
 
@@ -79,6 +86,26 @@ def cases() -> list[Case]:
         _case("newton, no finish, counts of a part", newton(loss=Poisson(), rate=0.7, finish=False), targets=COUNTS),
         _case("newton, no finish, a stream", newton(rate=0.8, finish=False), STREAM),
         _case("newton, all leave but two", newton(), (Delete(list(range(1, 13))),)),
+        *_of_classes(),
+    ]
+
+
+def _of_classes() -> list[Case]:
+    weighted, one_class = Weighted(THREE, (1.0, 2.0, 0.5)), np.flatnonzero(CODES == 2).tolist()
+    return [
+        _case("newton, three classes", newton(loss=THREE), targets=CODES),
+        _case("newton, three classes, one round", newton(loss=THREE, rounds=1), targets=CODES),
+        _case(
+            "newton, three classes, a stream of a part", newton(loss=THREE, rate=0.8), STREAM_OF_CLASSES, ROWS, CODES
+        ),
+        _case("newton, three classes, a centred column", newton(loss=weighted), rows=FAR, targets=CODES),
+        _case(
+            "newton, three classes, no intercept, bare penalty",
+            newton(loss=THREE, fit_intercept=False, standardize=False),
+            targets=CODES,
+        ),
+        _case("newton, three classes, one of them leaves", newton(loss=THREE), (Delete(one_class),), ROWS, CODES),
+        _case("newton, three classes, no rounds", newton(loss=THREE, rounds=0), targets=CODES),
     ]
 
 
@@ -98,6 +125,33 @@ class RoundedAtTheEnd(Gaussian):
         inside = slice(self.first, self.first + len(self.mean))
         drawn[:, inside] = np.floor(found / self._units + draws.random(found.shape)) * self._units
         return drawn
+
+
+class WithoutAPair(ClassNewton):
+    """Draws are as they should be, but the ratio forgets the curvature of the first pair of classes."""
+
+    def law(self, step: int, path: Path, sums: Array) -> Law | None:
+        law = super().law(step, path, sums)
+        if step < FIRST or not isinstance(law, Gaussian):
+            return law
+        less = sums.copy()
+        self.query.limbs(less[step])[:, : self.query.sums.products] = 0.0
+        forgetful = super().law(step, path, less)
+        assert isinstance(forgetful, Gaussian)
+        return ComparedAs(law, forgetful)
+
+
+class ComparedAs(Gaussian):
+    """A law that draws as one does, and has another's density."""
+
+    __slots__ = ("other",)
+
+    def __init__(self, law: Gaussian, other: Gaussian) -> None:
+        super().__init__(law.mean, law.factor, law.scale, law.size, law.first)
+        self.other = other
+
+    def log_density(self, drawn: Array) -> Any:
+        return self.other.log_density(drawn)
 
 
 def _anew(one: Law, other: Law, randomness: Randomness) -> Array:
@@ -212,7 +266,8 @@ def _with_query(learner: Learner, kind: type[Expansion]) -> Learner:
 
 def controls() -> list[Control]:
     usual, less, bare = newton(rho=0.15), newton(rho=0.3), newton(rho=0.5, finish=False)
-    case = _case("newton", usual)
+    case, three = _case("newton", usual), newton(rho=0.6, loss=THREE)
+    of_classes = _case("newton, three classes", three, targets=CODES)
     return [
         Control("a fresh draw instead of what is due", _case("newton", newton(rho=0.6)), {"due": _anew}, runs=4_000),
         Control("no finish, and draws that always stay", _case("newton, no finish", bare), {"keeps_draw": _always}),
@@ -223,5 +278,8 @@ def controls() -> list[Control]:
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
+        Control(
+            "a pair of classes that the ratio forgets", of_classes, mistaken=with_laws(three, WithoutAPair), runs=4_000
+        ),
         Control("a finish at a point made of sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
     ]  # fmt: skip

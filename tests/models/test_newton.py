@@ -371,11 +371,6 @@ def test_parameters_of_newton_need_it():
         LogisticRegression(C=2.0, solver="dual_averaging").fit(X, Y)
 
 
-def test_three_classes_are_refused_with_a_remedy():
-    with pytest.raises(BadPlan, match="dual_averaging"):
-        newton().fit(X, np.arange(len(Y)) % 3)
-
-
 def test_numbers_that_no_unit_fits_are_refused():
     rows = X.copy()
     rows[3, 1] = 1e300

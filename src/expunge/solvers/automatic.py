@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from expunge.solvers.objects import DualAveraging, Newton
-from expunge.solvers.plans.newton import newton_takes
+from expunge.solvers.plans.newton import why_not
 
 MOST_PARAMETERS = 1_000
 """Newton's method is taken up to so many columns times outputs: its cost grows with their square."""
@@ -25,4 +25,4 @@ def automatic_solver(loss: Any, features: int, *, sparse: bool = False) -> Newto
     (Newton(), DualAveraging(), DualAveraging())
     """
     most = MOST_SPARSE if sparse else MOST_PARAMETERS
-    return Newton() if newton_takes(loss) and features * loss.outputs <= most else DualAveraging()
+    return Newton() if why_not(loss, features) is None and features * loss.outputs <= most else DualAveraging()

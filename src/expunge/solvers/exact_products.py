@@ -85,7 +85,7 @@ class ExactProducts:
             else:  # or it is NaN
                 more, changed = self._of_slices(whole(block)), limbs
             np.add(changed, more, out=changed) if come else np.subtract(changed, more, out=changed)
-            _carry(limbs)
+            carry(limbs)
         return total
 
     def _of_slices(self, columns: Array) -> Array:
@@ -93,7 +93,7 @@ class ExactProducts:
         limbs = np.zeros((3, self.pairs))
         for first in range(0, columns.shape[1], AT_ONCE):
             part = columns[:, first : first + AT_ONCE]
-            _carry(limbs)
+            carry(limbs)
             high = np.floor(part * (1.0 / SLICE) + 0.5)
             low = part - high * SLICE
             limbs[0] += self._of(low @ low.T)
@@ -105,7 +105,7 @@ class ExactProducts:
             carried = np.floor(highest * (1.0 / SLICE))
             limbs[1] += (highest - carried * SLICE) * 2.0**11
             limbs[2] += carried
-        _carry(limbs)
+        carry(limbs)
         return limbs
 
     def _of(self, matrix: Array) -> Array:
@@ -119,7 +119,7 @@ class ExactProducts:
 
     def normal(self, total: Array) -> Array:
         """Bring a sum into its one form, in place, and return it."""
-        _carry(total[: self.size].reshape(3, -1))
+        carry(total[: self.size].reshape(3, -1))
         return total
 
     def matrix(self, total: Array) -> Array:
@@ -137,7 +137,7 @@ def _squares(columns: Array) -> Array:
         return np.asarray(columns @ columns.T)
 
 
-def _carry(limbs: Array) -> None:
+def carry(limbs: Array) -> None:
     """Carry what is above 33 bits, or below 0, from each limb to the next."""
     for low, high in ((limbs[0], limbs[1]), (limbs[1], limbs[2])):
         carried = low * (1.0 / LIMB)

@@ -21,12 +21,13 @@ from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.parts import Part, PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
-from expunge.solvers.losses import CurvedLoss, Squared
+from expunge.solvers.losses import CurvedLoss, Multinomial, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
+from expunge.solvers.newton_classes import ClassExpansion, ClassNewton, takes
 from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
-from expunge.solvers.plans.small import RECORDS, WIDE
+from expunge.solvers.plans.small import RECORDS, WIDE, fewer_classes
 
 FEWEST_COLUMNS = 50
 """Noise is made as if there were at least so many columns: for fewer it costs nothing."""
@@ -48,16 +49,8 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
-
-
-def newton_takes(loss: Any) -> bool:
-    """Say whether Newton's method can take a loss: one score, and a second derivative.
-
-    >>> from expunge.solvers.losses import Hinge, Logistic
-    >>> newton_takes(Logistic()), newton_takes(Hinge())
-    (True, False)
-    """
-    return hasattr(getattr(loss, "loss", loss), "expansion") and loss.outputs == 1  # of a weighted loss, its own
+MOST_OF_CLASSES = 1_000
+"""How many columns times classes there may be: costs grow with the square of that, and with its cube in a replay."""
 
 
 def automatic_share(records: int, columns: int) -> float:
@@ -91,7 +84,7 @@ class NewtonPlan(Sized):
     feature_norm: ClassVar[float] = math.inf
     """Rows are taken as they are."""
 
-    loss: CurvedLoss
+    loss: CurvedLoss | Multinomial
     features: int
     records: int
     rho: float
@@ -104,8 +97,8 @@ class NewtonPlan(Sized):
 
     @cached_property
     def columns(self) -> int:
-        """How many parameters there are."""
-        return self.features + self.fit_intercept
+        """How many parameters there are: of several classes, those of their contrasts."""
+        return (self.features + self.fit_intercept) * max(self.outputs - 1, 1)
 
     @cached_property
     def expected(self) -> float:
@@ -125,7 +118,9 @@ class NewtonPlan(Sized):
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
-        return Expansion(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        kind: Any = ClassExpansion if self.outputs > 1 else Expansion
+        made: Expansion = kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        return made
 
     @cached_property
     def newton(self) -> Newton:
@@ -134,12 +129,17 @@ class NewtonPlan(Sized):
         spreads, start = (0.0,) * self.rounds, 0.0
         if self.noisy and self.rounds:
             width = 1.0 / sigma_for(self.rho)
-            begins = START if self.fit_intercept and hasattr(self.loss, "guess") else 0.0
+            guesses = self.outputs > 1 or hasattr(self.loss, "guess")
+            begins = START if self.fit_intercept and guesses else 0.0
             shares = GROWTH ** np.arange(self.rounds)
             shares *= (1.0 - begins) / shares.sum()
             spreads = tuple((self.rate * self.columns / self.expected / 2.0 / (width * shares) ** 2).tolist())
-            start = 2.0 / (self.expected * width * START) if begins else 0.0
-        return Newton(query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept)
+            start = max(self.outputs, 2) / (self.expected * width * START) if begins else 0.0
+        kind: Any = ClassNewton if self.outputs > 1 else Newton
+        made: Newton = kind(
+            query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept
+        )
+        return made
 
     @cached_property
     def learner(self) -> Learner:
@@ -155,7 +155,7 @@ class NewtonPlan(Sized):
             return "rho, rate or C is out of range"
         if not (self.finish or self.rounds):
             return "it has neither rounds nor a finish"
-        return None
+        return why_not(self.loss, self.features)
 
     @property
     def numbers(self) -> int:
@@ -209,8 +209,8 @@ class NewtonPlan(Sized):
 
     @property
     def outputs(self) -> int:
-        """How many parameters a feature has."""
-        return 1
+        """How many parameters a feature has: one for each of several classes."""
+        return self.loss.outputs
 
     @property
     def everyone(self) -> bool:
@@ -247,7 +247,7 @@ class NewtonPlan(Sized):
 
     def transcript_bytes(self, features: int, records: int) -> int:
         """Return the size of sums and draws."""
-        return 8 * self._steps * (self.numbers + features + 2)
+        return 8 * self._steps * (self.numbers + (features + 2) * max(self.outputs - 1, 2))
 
     def row_bytes(self, features: int, bits: int) -> int:
         """Return the size of a record: its features, its target, a key, and a number as id."""
@@ -259,16 +259,22 @@ class NewtonPlan(Sized):
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up records, and a learner with the plan's own settings for them."""
-        features = min(self.features, WIDE)
+        loss: Any = fewer_classes(self.loss)
+        features = min(self.features, WIDE if loss.outputs == 1 else 1)
         rows = rng.normal(size=(RECORDS, features))
-        columns = rows, np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
+        targets = np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
+        if loss.outputs > 1:
+            targets = (rows[:, 0] + rng.normal(size=(loss.outputs, RECORDS))).argmax(axis=0)
+        columns = rows, targets
         rounds = min(self.rounds, 2)
         rho = max(self.rho, 0.2) if rounds else self.rho
         rate = max(self.rate, 0.7)
-        small = replace(self, features=features, records=RECORDS, rounds=rounds, rho=rho, rate=rate)
+        small = replace(self, loss=loss, features=features, records=RECORDS, rounds=rounds, rho=rho, rate=rate)
         says = f"{RECORDS} made-up records, {features} feature{'s' * (features > 1)}, one record deleted"
         named = ("features", "rounds", "rho", "rate")
         parts = tuple((name, getattr(self, name), getattr(small, name)) for name in named)
+        if self.outputs > 1:
+            parts += (("classes", self.outputs, small.outputs),)
         return SmallProblem(small.learner, columns, says, ("loss", "C", "standardize"), parts)
 
     def lines(self) -> list[Line]:
@@ -306,7 +312,32 @@ class NewtonPlan(Sized):
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:
         """Return (weights, one row for each output; intercepts) of a model's parameters."""
-        return model[None, :-1], model[-1:]
+        by_output = model.reshape(self.outputs, -1)
+        return by_output[:, :-1], by_output[:, -1]
+
+
+def why_not(loss: Any, features: int) -> str | None:
+    """Say why Newton's method is not for a loss on so many features, if it is not; it looks at nothing else.
+
+    >>> from expunge.solvers.losses import Hinge, Multinomial
+    >>> why_not(Multinomial(7), 54), why_not(Multinomial(10), 784)
+    (None, '784 features and 10 classes are too many: it takes at most 1,000 parameters of several classes')
+    >>> why_not(Hinge(), 3)
+    'it needs the cross entropy of classes, or a loss of one score with a second derivative (expansion), not Hinge()'
+    """
+    if takes(loss):
+        if (features + 1) * loss.outputs <= MOST_OF_CLASSES:
+            return None
+        return (
+            f"{features:,} features and {loss.outputs:,} classes are too many: it takes at most {MOST_OF_CLASSES:,} "
+            "parameters of several classes"
+        )
+    if hasattr(getattr(loss, "loss", loss), "expansion") and loss.outputs == 1:  # of a weighted loss, its own
+        return None
+    return (
+        "it needs the cross entropy of classes, or a loss of one score with a second derivative (expansion), "
+        f"not {loss!r}"
+    )
 
 
 def make_newton_plan(
@@ -331,11 +362,8 @@ def make_newton_plan(
     >>> plan.records, plan.rounds, round(plan.rate, 3), round(plan.rho, 4)
     (524288, 3, 0.03, 0.0008)
     """
-    if not newton_takes(loss):
-        raise BadPlan(
-            f"solver: Newton needs a loss of one score with a second derivative (expansion), not {loss!r}. "
-            "Use solver='dual_averaging'."
-        )
+    if found := why_not(loss, features):
+        raise BadPlan(f"solver: Newton: {found}. Use solver='dual_averaging'.")
     least_squares = isinstance(loss, Squared)
     if not least_squares or math.inf > C:  # least squares may be without a penalty
         check_positive("C", C)
@@ -343,7 +371,7 @@ def make_newton_plan(
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
     _check_parameters(rounds, rate)
-    n, columns = rounded_up(records), features + bool(fit_intercept)
+    n, columns = rounded_up(records), (features + bool(fit_intercept)) * max(loss.outputs - 1, 1)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
     if least_squares:  # exact sums are all it needs
