@@ -11,14 +11,16 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadPlan, BadRecords, RangeWarning, warn_caller
+from expunge.base.errors import BadPlan, BadRecords, NotAvailable, RangeWarning, warn_caller
 from expunge.base.types import AnyArray, Array
 from expunge.models.habits import guided
 from expunge.models.linear import LinearModel
+from expunge.models.showing import if_available
 from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Huber, Loss, Squared
 from expunge.solvers.plans.compatible import Coupling, Noise, Region, Selected, When
-from expunge.solvers.plans.newton import AnySolver
+from expunge.solvers.plans.newton import AnySolver, NewtonPlan
+from expunge.solvers.robust_losses import ScaledHuber
 
 NARROW = 0.1
 """Below this share of their range nine tenths of the targets are close together."""
@@ -216,24 +218,36 @@ class LinearRegression(LinearRegressor):
 class HuberRegressor(LinearRegressor):
     """A regression that outliers hardly move, from which records can be deleted exactly.
 
-    ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
-    needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
+    ``epsilon`` is where the loss turns from quadratic to linear: with ``solver="newton"`` in units of the residuals'
+    scale, which is learned too, as in scikit-learn ("auto" is 1.35); else in half-ranges of the target ("auto" is
+    0.2), where a smaller one needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
+
+    With ``solver="newton"`` it is scikit-learn's with alpha = 1/C, behind a `StandardScaler` if ``standardize``:
+    columns and targets as they are, no ``target_range``, and ``scale_`` beside the weights. (docs/newton.md)
 
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = HuberRegressor(target_range=(0, 10)).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
+    >>> y = 5 + 3 * X[:, 0] + np.random.default_rng(0).normal(size=200)
+    >>> y[::20] = 1e6
+    >>> model = HuberRegressor(solver="newton").fit(X, y)
+    >>> outcome = model.unlearn([17, 18])
+    >>> model.coef_.round().tolist(), round(model.intercept_), 0.5 < model.scale_ < 2.0
+    ([3.0], 5, True)
     """
+
+    PUBLISHED = ("coef_", "intercept_", "scale_")
 
     @guided
     def __init__(
         self,
         *,
-        epsilon: float = 0.2,
+        epsilon: float | Literal["auto"] = "auto",
         target_range: tuple[float, float] | None = None,
         rho: float | Literal["auto"] = "auto",
         solver: AnySolver = "dual_averaging",
-        C: float = 1.0,
+        C: float = 10_000.0,
         standardize: bool = True,
         n_components: int | Literal["auto"] | None = None,
         schedule: When = "scattered",
@@ -287,8 +301,38 @@ class HuberRegressor(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return Huber's loss."""
-        check_positive("epsilon", self.epsilon)
-        return Huber(self.epsilon)
+        chosen = not isinstance(self.epsilon, str)
+        if chosen or self.epsilon != "auto":
+            check_positive("epsilon", self.epsilon)
+        if self.solver == "newton":
+            return ScaledHuber(self.epsilon) if chosen else ScaledHuber()
+        return Huber(self.epsilon if chosen else self.HALF_RANGES)
+
+    HALF_RANGES = 0.2
+    """The usual epsilon of other solvers than Newton's method."""
+
+    def _derive(self, model: Array) -> tuple[Any, ...]:
+        scale = self.plan_.scale(model) if isinstance(self.plan_, NewtonPlan) else None
+        return *super()._derive(model), scale
+
+    @property
+    @if_available
+    def scale_(self) -> float:
+        """The scale of the residuals, with ``solver="newton"``."""
+        scale: float | None = self._shown(2)
+        if scale is None:
+            raise NotAvailable("scale_: there is one with solver='newton' only.")
+        return scale
+
+    def to_sklearn(self) -> Any:
+        """Return the model alone, for serving: a scikit-learn model, without records and transcript.
+
+        Deletions do not reach this copy: make a new one after requests.
+        """
+        served = super().to_sklearn()
+        if (scale := self._published[2]) is not None:
+            served.scale_ = scale
+        return served
 
     def _plain(self) -> Any:
         return sklearn.linear_model.HuberRegressor()

@@ -27,6 +27,8 @@ from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
 from expunge.solvers.plans.small import RECORDS, WIDE
+from expunge.solvers.robust_losses import ScaledHuber
+from expunge.solvers.scaled_newton import ScaledExpansion, ScaledNewton
 
 AnySolver = Literal["newton", "dual_averaging", "frank_wolfe", "gradient_descent"]
 FEWEST_COLUMNS = 50
@@ -35,8 +37,10 @@ HARMLESS = 14.14
 """The distance A of two draws, times records over columns, at which noise adds 0.01 to the variance of scores."""
 IN_ROUNDS = 200
 """How many records a column rounds see, if there are as many."""
-THREE, TWO = 4.5, 0.45
+ROUNDS = ((4.5, 3), (0.45, 2))
 """From which A·n/d on there are three rounds, and two; below that none."""
+ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (3.0, 2), (0.9, 1))
+"""The same where a scale is learned as well: outliers need more rounds, and bear less noise."""
 GROWTH = 1.5
 """How much more of the budget each round has than the one before: later ones matter more."""
 START = 0.1
@@ -95,7 +99,12 @@ class NewtonPlan(Sized):
     @cached_property
     def columns(self) -> int:
         """How many parameters there are."""
-        return self.features + self.fit_intercept
+        return self.features + self.fit_intercept + self.scaled
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a scale is learned with the weights."""
+        return isinstance(self.loss, ScaledHuber)
 
     @cached_property
     def expected(self) -> float:
@@ -110,7 +119,8 @@ class NewtonPlan(Sized):
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
-        return Expansion(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        kind = ScaledExpansion if self.scaled else Expansion
+        return kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
 
     @cached_property
     def newton(self) -> Newton:
@@ -124,7 +134,8 @@ class NewtonPlan(Sized):
             shares *= (1.0 - begins) / shares.sum()
             spreads = tuple((self.rate * self.columns / self.expected / 2.0 / (width * shares) ** 2).tolist())
             start = 2.0 / (self.expected * width * START) if begins else 0.0
-        return Newton(query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept)
+        kind = ScaledNewton if self.scaled else Newton
+        return kind(query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept)
 
     @cached_property
     def learner(self) -> Learner:
@@ -290,7 +301,11 @@ class NewtonPlan(Sized):
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:
         """Return (weights, one row for each output; intercepts) of a model's parameters."""
-        return model[None, :-1], model[-1:]
+        return model[None, : self.features], model[self.features : self.features + 1]
+
+    def scale(self, model: Array) -> float | None:
+        """Return the scale that was learned with the weights, if there is one."""
+        return float(model[-1]) if self.scaled else None
 
 
 def make_newton_plan(
@@ -323,7 +338,8 @@ def make_newton_plan(
     for name, given in (("standardize", standardize), ("fit_intercept", fit_intercept)):
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
-    n, columns = rounded_up(records), features + bool(fit_intercept)
+    scaled = isinstance(loss, ScaledHuber)
+    n, columns = rounded_up(records), features + bool(fit_intercept) + scaled
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
     if least_squares:  # exact sums are all it needs
@@ -334,7 +350,8 @@ def make_newton_plan(
         raise BadPlan(f"rho={rho!r}: give at least {LEAST_RHO:g}; below that rounding would count more than records.")
     support = math.inf if share in (0.0, 1.0) else expected_records(n) / columns / sigma_for(share)
     if rounds is None:
-        rounds = UNTIL_SETTLED if share == 1.0 else 3 if support >= THREE else 2 if support >= TWO else 0
+        steps = ROUNDS_WITH_SCALE if scaled else ROUNDS
+        rounds = UNTIL_SETTLED if share == 1.0 else next((number for least, number in steps if support >= least), 0)
     if rate is None:
         rate = 1.0 if share == 1.0 else min(1.0, IN_ROUNDS * max(columns, FEWEST_COLUMNS) / expected_records(n))
     return NewtonPlan(
