@@ -53,7 +53,9 @@ FASTEST, SLOWEST = 1.0 / 64.0, 16.0
 """By how much the square of the scale may change in a round."""
 FEWEST_INSIDE = 0.1
 """Records beyond epsilon count as if at least this share of all were left for the scale."""
-NOISE_OF_SCALE = 0.7
+LEAST_SQUARES = 1e-30
+"""The least sum of squares, in units of the scale, that is divided by."""
+NOISE_OF_SCALE = 1.0
 """How much a record changes the logarithm of the scale, times the number of records."""
 IN_FINISH = 0.25
 """How much of the curvature beyond epsilon the last step keeps: less is nearer to the loss's own, and less safe."""
@@ -178,10 +180,8 @@ class ScaledNewton(Newton):
     def _seen(self, sums: Array) -> Seen:
         matrix, (records, beyond) = super()._matrix(sums), self.query.counts(sums)[:2]
         used = self._used
-        weight, squares = float(matrix[-3, -3]), float(matrix[-1, -1])
-        return Seen(
-            matrix[:used, :used], matrix[:used, -2], matrix[:used, -1], squares, weight, float(records), float(beyond)
-        )
+        diagonal = matrix.diagonal()[-3:].tolist()
+        return Seen(matrix[:used, :used], matrix[:used, -2], matrix[:used, -1], *diagonal, float(records), float(beyond))
 
     def _starting(self, sums: Array, frame: Frame) -> Law:
         """Return the law of the first parameters and scale: coarse, so that they seldom change."""
@@ -217,11 +217,12 @@ class ScaledNewton(Newton):
             placed = self._placed(point + scale * step)
             placed[first - 1] = height
             return Point(last.copy() if moved <= SETTLED * seen.records else placed)
-        noise = math.sqrt(spread) * math.exp(height)
+        share = seen.records / seen.weight  # by so much less curvature there is than of least squares
+        noise = math.sqrt(spread * share) * math.exp(height)
         block = np.zeros((used + 1, used + 1))
         block[0, 0] = noise / (NOISE_OF_SCALE * math.sqrt(spread / size))
         block[1:, 1:] = factor
-        wider = 0.5 * math.log1p(spread * used / size)  # residuals have the noise of the draw as well
+        wider = 0.5 * math.log1p(share**2 * spread * used / size)  # residuals have the noise of the draw as well
         mean = np.append(height + wider, point + scale * step)
         return Gaussian(mean, block, noise, len(last), first - 1)
 
@@ -271,13 +272,15 @@ class Seen:
     """What the sums of a round say, in units of the scale: curvature, slopes, and how residuals lie.
 
     ``inner`` and ``squares`` are of the residuals up to epsilon: their products with the columns, and their squares.
+    ``weight`` and ``weighted`` are of all: their curvatures, and their squares times these.
     """
 
     curvature: Array
     slope: Array
     inner: Array
-    squares: float
     weight: float
+    weighted: float
+    squares: float
     records: float
     beyond: float
 
@@ -285,10 +288,12 @@ class Seen:
         """Return by what the square of the scale is to be multiplied, if weights make a step.
 
         The scale s is right if Σ(r/s)² over residuals up to epsilon, and epsilon² for each beyond, are the number of
-        records. The squares after the step are foreseen by the curvature.
+        records. The squares after the step are foreseen in two ways: as if all had the same curvature, and as if those
+        up to epsilon fell as the others do. The lower is nearer to what comes.
         """
-        inside = (self.records - self.beyond) / max(self.weight, 1.0)
-        squares = self.squares - 2.0 * float(step @ self.inner) + inside * float(step @ self.curvature @ step)
-        squares = min(max(squares, FASTEST * self.squares), self.squares)
+        inside, curved = (self.records - self.beyond) / max(self.weight, 1.0), float(step @ self.curvature @ step)
+        alike = self.squares - 2.0 * float(step @ self.inner) + inside * curved
+        left = 1.0 + (curved - 2.0 * float(step @ self.slope)) / max(self.weighted, LEAST_SQUARES)
+        squares = min(max(min(alike, left * self.squares), FASTEST * self.squares), self.squares)
         left = max(self.records - self.beyond * epsilon**2, FEWEST_INSIDE * self.records)
         return min(max(squares / left, FASTEST), SLOWEST)

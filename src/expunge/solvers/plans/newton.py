@@ -39,7 +39,7 @@ IN_ROUNDS = 200
 """How many records a column rounds see, if there are as many."""
 ROUNDS = ((4.5, 3), (0.45, 2))
 """From which A·n/d on there are three rounds, and two; below that none."""
-ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (3.0, 2), (0.9, 1))
+ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (2.5, 2), (1.4, 1))
 """The same where a scale is learned as well: outliers need more rounds, and bear less noise."""
 GROWTH = 1.5
 """How much more of the budget each round has than the one before: later ones matter more."""
