@@ -23,6 +23,8 @@ from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Logistic, Squared, SquaredHinge
 from expunge.solvers.newton import COLUMNS, FIRST, Expansion, Newton
 from expunge.solvers.plans.newton import make_newton_plan
+from expunge.solvers.robust_losses import ScaledHuber
+from expunge.solvers.scaled_newton import ScaledNewton
 
 _rng = np.random.default_rng(4)
 ROWS = _rng.normal(size=(14, 2)) * np.array([1.0, 300.0])
@@ -33,6 +35,8 @@ COUNTS = _rng.poisson(np.exp(0.5 * ROWS[:, 0])).astype(np.float64)
 COUNTS[-1] = 9.0
 AMOUNTS = 1e4 + 30.0 * ROWS[:, 0] + _rng.normal(size=14)
 """Targets that lie far from 0, and are centred."""
+OUTLYING = AMOUNTS - 1e4
+OUTLYING[-1] = 900.0
 TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
 """Two columns that are the same."""
 FAR = ROWS + np.array([0.0, 1e5])
@@ -69,6 +73,11 @@ def cases() -> list[Case]:
         _case("newton, counts", newton(loss=Poisson()), targets=COUNTS),
         _case("newton, counts, a stream of a part", newton(loss=Poisson(), rate=0.8), STREAM, targets=COUNTS),
         _case("newton, counts, no rounds", newton(loss=Poisson(), rounds=0), targets=COUNTS),
+        _case("newton, a scale, one round", newton(loss=ScaledHuber(), rounds=1), targets=OUTLYING),
+        _case("newton, a scale", newton(loss=ScaledHuber()), targets=OUTLYING),
+        _case("newton, a scale, centred", newton(loss=ScaledHuber()), targets=AMOUNTS),
+        _case("newton, a scale, a stream of a part", newton(loss=ScaledHuber(), rate=0.8), STREAM, targets=OUTLYING),
+        _case("newton, a scale, no rounds", newton(loss=ScaledHuber(), rounds=0), targets=OUTLYING),
         _case("least squares", newton("auto", loss=Squared(1.0), rate=0.8, C=np.inf), STREAM, targets=AMOUNTS),
         _case("newton, little noise", newton(rho=0.9)),
         _case("newton, no rounds", newton(rounds=0)),
@@ -160,6 +169,21 @@ class FromExactSums(Newton):
         return PretendedPoint(solution)
 
 
+class WithoutScale(Gaussian):
+    """A ratio that leaves out the density of the scale."""
+
+    def log_density(self, drawn: Array) -> Any:
+        return super().log_density(drawn) + 0.5 * self.whitened(drawn)[..., 0] ** 2
+
+
+class ScaleIsFree(ScaledNewton):
+    def law(self, step: int, path: Path, sums: Array) -> Law | None:
+        law = super().law(step, path, sums)
+        if not isinstance(law, Gaussian):
+            return law
+        return WithoutScale(law.mean, law.factor, law.scale, law.size, law.first)
+
+
 class Downdated(Newton):
     """The model follows from the inverse of the last one, from which what has left is taken out."""
 
@@ -202,10 +226,15 @@ def _with_query(learner: Learner, kind: type[Expansion]) -> Learner:
 def controls() -> list[Control]:
     usual, less = newton(rho=0.15), newton(rho=0.3)
     case = _case("newton", usual)
+    scaled = newton(rho=0.6, loss=ScaledHuber(), rounds=1)
     return [
         Control("a fresh draw instead of what is due", _case("newton", newton(rho=0.6)), {"due": _anew}, runs=4_000),
         Control("a finish that stays as it was", case, serve=_finish_stays),
         Control("a finish in floating point", case, mistaken=_with_query(usual, InFloatingPoint)),
         Control("a coin that looks at the finish", case, {COUPLING: _looks_at_the_finish}),
         Control("a finish at a point made of sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
+        Control(
+            "a ratio without the scale", _case("newton", scaled, targets=OUTLYING), runs=4_000,
+            mistaken=with_laws(scaled, ScaleIsFree),
+        ),
     ]  # fmt: skip

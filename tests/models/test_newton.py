@@ -196,7 +196,6 @@ def test_a_regression_on_one_record_and_on_none(make, y):
         (LinearRegression(solver="newton", target_range=(0, 1)), AMOUNTS, "target_range"),
         (LinearRegression(solver="newton", rho=0.1), AMOUNTS, "rho"),
         (LinearRegression(solver="newton", C=2.0), AMOUNTS, "C=2.0: least squares has no penalty"),
-        (HuberRegressor(solver="newton"), AMOUNTS, "second derivative"),
     ],
 )
 def test_a_bad_regression_is_named_before_anything_is_learned(model, y, named):

@@ -293,7 +293,11 @@ class Seen:
         """
         inside, curved = (self.records - self.beyond) / max(self.weight, 1.0), float(step @ self.curvature @ step)
         alike = self.squares - 2.0 * float(step @ self.inner) + inside * curved
-        left = 1.0 + (curved - 2.0 * float(step @ self.slope)) / max(self.weighted, LEAST_SQUARES)
-        squares = min(max(min(alike, left * self.squares), FASTEST * self.squares), self.squares)
-        left = max(self.records - self.beyond * epsilon**2, FEWEST_INSIDE * self.records)
-        return min(max(squares / left, FASTEST), SLOWEST)
+        rest = 1.0 + (curved - 2.0 * float(step @ self.slope)) / max(self.weighted, LEAST_SQUARES)
+        squares = min(max(min(alike, rest * self.squares), FASTEST * self.squares), self.squares)
+        beyond = self.beyond * epsilon**2
+        both = squares + beyond
+        if both < self.records:
+            return max(squares / (self.records - beyond), FASTEST)
+        faster = both / max(squares, FEWEST_INSIDE * both)  # since those beyond stay as they are
+        return min((both / self.records) ** faster, SLOWEST)
