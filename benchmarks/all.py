@@ -24,6 +24,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("linear/ridge.py",),
     ("accuracy/scores.py",),
     ("accuracy/newton.py",),
+    ("accuracy/newton_regressions.py",),
     ("linear/descent.py",),
     ("streams/accuracy.py",),
     ("linear/kmeans.py",),
