@@ -151,8 +151,8 @@ def measure(kind: str, name: str, rhos: list[Any], watch: Callable[[], None]) ->
 
 def in_words(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| model | table | n × d | scikit-learn R² or D² | asked ρ | ρ (rounds) | points (worst) | replays / ρ | seconds "
-        "(scikit-learn) |",
+        "| model | table | n × d | scikit-learn R² or D² | asked ρ | ρ (rounds) | points (worst) | replays / ρ "
+        "| seconds (scikit-learn) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for key in dict.fromkeys((row["kind"], row["table"], row["asked"]) for row in rows):

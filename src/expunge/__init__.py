@@ -96,8 +96,8 @@ __all__ = [
     "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
     "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor",
     "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber",
-    "Scattered", "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError",
-    "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted",
+    "Scattered", "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared",
+    "StoreError", "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted",
     "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
     "learn_with_outcome", "open", "replace", "unlearn", "verify",
 ]  # fmt: skip

@@ -16,7 +16,6 @@ import expunge
 from expunge import (
     BadPlan,
     BadRecords,
-    HuberRegressor,
     LinearRegression,
     LinearSVC,
     LogisticRegression,

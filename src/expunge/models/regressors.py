@@ -301,15 +301,11 @@ class HuberRegressor(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return Huber's loss."""
-        chosen = not isinstance(self.epsilon, str)
-        if chosen or self.epsilon != "auto":
-            check_positive("epsilon", self.epsilon)
-        if self.solver == "newton":
-            return ScaledHuber(self.epsilon) if chosen else ScaledHuber()
-        return Huber(self.epsilon if chosen else self.HALF_RANGES)
-
-    HALF_RANGES = 0.2
-    """The usual epsilon of other solvers than Newton's method."""
+        kind, usual = (ScaledHuber, 1.35) if self.solver == "newton" else (Huber, 0.2)
+        if isinstance(self.epsilon, str) and self.epsilon == "auto":
+            return kind(usual)
+        check_positive("epsilon", self.epsilon)
+        return kind(float(self.epsilon))
 
     def _derive(self, model: Array) -> tuple[Any, ...]:
         scale = self.plan_.scale(model) if isinstance(self.plan_, NewtonPlan) else None

@@ -50,13 +50,12 @@ class ScaledHuber:
         """Return its derivative in the score."""
         return np.clip(scores - targets, -self.epsilon, self.epsilon)
 
-    def expansion(self, scores: Array, targets: AnyArray, share: float = 1.0) -> tuple[Array, Array]:
+    def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
         """Return its derivative, and the curvature of the quadratic that touches the loss here and lies above it.
 
-        The loss itself is straight beyond epsilon, where Newton's method would diverge. Near the solution it is
-        faster with only a ``share`` of the curvature there.
+        The loss itself is straight beyond epsilon: with little or no curvature there, Newton's method goes too far, first
+        of all in columns whose few records all lie beyond.
         """
         slopes = self.derivative(scores, targets)
         error = np.maximum(np.abs(scores - targets), self.epsilon)
-        beyond = np.maximum(share * self.epsilon / error, FLATTEST)
-        return slopes, np.where(error == self.epsilon, 1.0, beyond)
+        return slopes, np.maximum(self.epsilon / error, FLATTEST)

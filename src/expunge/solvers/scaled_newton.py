@@ -57,8 +57,6 @@ LEAST_SQUARES = 1e-30
 """The least sum of squares, in units of the scale, that is divided by."""
 NOISE_OF_SCALE = 1.0
 """How much a record changes the logarithm of the scale, times the number of records."""
-IN_FINISH = 0.25
-"""How much of the curvature beyond epsilon the last step keeps: less is nearer to the loss's own, and less safe."""
 
 
 @dataclass(frozen=True)
@@ -109,16 +107,16 @@ class ScaledExpansion(Expansion):
         else:
             scale = math.exp(path[step][len(frame.centres)])
             scores = np.ldexp(scores_of(rows, frame.raw(path[step])), -frame.exponents[0])
-            self._expanded((targets - scores) / scale, rows, columns, step == FIRST + self.rounds)
+            self._expanded((targets - scores) / scale, rows, columns)
             counts[0] += len(targets)
             counts[1] += np.count_nonzero(columns[-3] < 1.0)
         columns[:-3] *= np.ldexp(1.0, -frame.exponents[1:-1])[:, None]
         columns *= 2.0**self.digits
         return whole(columns)
 
-    def _expanded(self, residuals: Array, rows: Array, columns: Array, finish: bool) -> None:
+    def _expanded(self, residuals: Array, rows: Array, columns: Array) -> None:
         """Write the columns of a round, from residuals in units of the scale."""
-        slopes, curvatures = self.loss.expansion(-residuals, np.zeros(1), IN_FINISH if finish else 1.0)
+        slopes, curvatures = self.loss.expansion(-residuals, np.zeros(1))
         roots = np.sqrt(curvatures)
         np.multiply(rows.T, roots, out=columns[:-3])
         columns[-3] = roots
@@ -180,8 +178,11 @@ class ScaledNewton(Newton):
     def _seen(self, sums: Array) -> Seen:
         matrix, (records, beyond) = super()._matrix(sums), self.query.counts(sums)[:2]
         used = self._used
-        diagonal = matrix.diagonal()[-3:].tolist()
-        return Seen(matrix[:used, :used], matrix[:used, -2], matrix[:used, -1], *diagonal, float(records), float(beyond))
+        weight, weighted, squares = matrix.diagonal()[-3:].tolist()
+        return Seen(
+            matrix[:used, :used], matrix[:used, -2], matrix[:used, -1], weight, weighted, squares,
+            float(records), float(beyond),
+        )  # fmt: skip
 
     def _starting(self, sums: Array, frame: Frame) -> Law:
         """Return the law of the first parameters and scale: coarse, so that they seldom change."""
@@ -244,9 +245,9 @@ class ScaledNewton(Newton):
         curvature = seen.curvature + np.diag(penalty)
         step = _solve(curvature, seen.slope - penalty * point / scale)
         turn = _solve(curvature, seen.inner)
-        pull = 0.5 * (seen.squares + seen.beyond * self.query.loss.epsilon**2 - seen.records) - seen.inner @ step
-        growth = pull / max(seen.squares - seen.inner @ turn, FEWEST_INSIDE * seen.records)
-        growth = min(max(float(growth), -1.0), 1.0)
+        pull = 0.5 * (seen.squares + seen.beyond * self.query.loss.epsilon**2 - seen.records)
+        stiff = max(seen.squares - float(seen.inner @ turn), FEWEST_INSIDE * seen.records)
+        growth = min(max((pull - float(seen.inner @ step)) / stiff, -1.0), 1.0)
         placed = self._placed(point + scale * (step - growth * turn))
         return self._in_units(placed, scale * math.exp(growth), frame)
 
@@ -256,8 +257,9 @@ class ScaledNewton(Newton):
         records = matrix[-2, -2]
         parameters = found[:-1]
         intercept = found[-1] - frame.centres[0] + frame.centres[1:-1] @ parameters
-        scaled = np.append(np.append(parameters, intercept) * np.ldexp(1.0, frame.exponents[1:] - frame.exponents[0]), -1.0)
-        square = float(scaled @ matrix @ scaled) / max(records, 1.0)
+        own = np.append(parameters, intercept) * np.ldexp(1.0, frame.exponents[1:] - frame.exponents[0])
+        residual = np.append(own, -1.0)
+        square = float(residual @ matrix @ residual) / max(records, 1.0)
         return np.append(found, math.ldexp(math.sqrt(max(square, 0.0)), int(frame.exponents[0])))
 
     def _in_units(self, placed: Array, scale: float, frame: Frame) -> Array:

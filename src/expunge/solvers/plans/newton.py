@@ -119,8 +119,10 @@ class NewtonPlan(Sized):
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
-        kind = ScaledExpansion if self.scaled else Expansion
-        return kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        digits = FEW_DIGITS if self.noisy else without
+        if isinstance(self.loss, ScaledHuber):
+            return ScaledExpansion(self.loss, self.features, self.rounds, digits)
+        return Expansion(self.loss, self.features, self.rounds, digits)
 
     @cached_property
     def newton(self) -> Newton:
@@ -134,8 +136,8 @@ class NewtonPlan(Sized):
             shares *= (1.0 - begins) / shares.sum()
             spreads = tuple((self.rate * self.columns / self.expected / 2.0 / (width * shares) ** 2).tolist())
             start = 2.0 / (self.expected * width * START) if begins else 0.0
-        kind = ScaledNewton if self.scaled else Newton
-        return kind(query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept)
+        rest = self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept
+        return ScaledNewton(query, *rest) if isinstance(query, ScaledExpansion) else Newton(query, *rest)
 
     @cached_property
     def learner(self) -> Learner:
