@@ -97,8 +97,8 @@ __all__ = [
     "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor",
     "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber",
     "Scattered", "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared",
-    "StoreError", "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted",
-    "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
+    "StoreError", "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification",
+    "Weighted", "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
     "learn_with_outcome", "open", "replace", "unlearn", "verify",
 ]  # fmt: skip
 

@@ -53,8 +53,8 @@ class ScaledHuber:
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
         """Return its derivative, and the curvature of the quadratic that touches the loss here and lies above it.
 
-        The loss itself is straight beyond epsilon: with little or no curvature there, Newton's method goes too far, first
-        of all in columns whose few records all lie beyond.
+        The loss itself is straight beyond epsilon. With less curvature there Newton's method goes too far, first of all
+        in columns whose few records all lie beyond.
         """
         slopes = self.derivative(scores, targets)
         error = np.maximum(np.abs(scores - targets), self.epsilon)
