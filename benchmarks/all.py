@@ -27,6 +27,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("accuracy/newton.py",),
     ("accuracy/newton_rho.py",),
     ("speed/size.py",),
+    ("accuracy/newton_regressions.py",),
     ("linear/descent.py",),
     ("streams/accuracy.py",),
     ("linear/kmeans.py",),

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     )
     from expunge.solvers.per_record import PerRecord
     from expunge.solvers.plans.linear import Plan
+    from expunge.solvers.robust_losses import ScaledHuber
 
 __version__ = "0.1.0"
 
@@ -94,10 +95,10 @@ __all__ = [
     "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic",
     "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
     "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor",
-    "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "Scattered",
-    "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError",
-    "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted",
-    "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
+    "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber",
+    "Scattered", "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared",
+    "StoreError", "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification",
+    "Weighted", "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
     "learn_with_outcome", "open", "replace", "unlearn", "verify",
 ]  # fmt: skip
 
@@ -136,6 +137,7 @@ _HOMES = {
     "solvers.gradient": "Gradient",
     "solvers.gradient_descent": "GradientDescentRule",
     "solvers.count_losses": "Poisson",
+    "solvers.robust_losses": "ScaledHuber",
     "solvers.losses": "Hinge Huber Logistic MulticlassHinge Multinomial SmoothedHinge Squared Weighted",
     "solvers.per_record": "PerRecord",
     "solvers.plans.linear": "Plan",

@@ -11,6 +11,17 @@ X = RNG.normal(size=(800, 3)) * [1.0, 1e4, 1e-3]
 Y = np.where(X[:, 0] + RNG.logistic(size=800) > 0.0, "yes", "no")
 
 
+def test_an_audit_of_a_learned_scale_finds_no_problem(tmp_path):
+    path, y = tmp_path / "m.expunge", 1e4 * X[:, 0] + RNG.standard_t(2, size=800)
+    expunge.HuberRegressor(solver="newton", rho=0.2).fit(X, y, ids=np.arange(800)).save(path)
+    with expunge.open(path) as model:
+        model.unlearn([3])
+    found = audit(path, ids=[3], rows=X[3:4], test=(X, y), runs=300, seed=1)
+    results = {check.key: check.result for check in found.checks}
+    assert "problem" not in results.values(), [check for check in found.checks if check.result == "problem"]
+    assert results["noise"] == "passed"
+
+
 @pytest.mark.parametrize(("rho", "noise"), [(0.2, "passed"), (1.0, "not checked")])
 def test_an_audit_finds_no_problem(rho, noise, tmp_path):
     path = tmp_path / "m.expunge"

@@ -24,6 +24,8 @@ from expunge.solvers.losses import Logistic, Multinomial, Squared, SquaredHinge,
 from expunge.solvers.newton import COLUMNS, FIRST, Expansion, Newton
 from expunge.solvers.newton_classes import ClassNewton
 from expunge.solvers.plans.newton import make_newton_plan
+from expunge.solvers.robust_losses import ScaledHuber
+from expunge.solvers.scaled_newton import ScaledNewton
 
 _rng = np.random.default_rng(4)
 ROWS = _rng.normal(size=(14, 2)) * np.array([1.0, 300.0])
@@ -34,6 +36,8 @@ COUNTS = _rng.poisson(np.exp(0.5 * ROWS[:, 0])).astype(np.float64)
 COUNTS[-1] = 9.0
 AMOUNTS = 1e4 + 30.0 * ROWS[:, 0] + _rng.normal(size=14)
 """Targets that lie far from 0, and are centred."""
+OUTLYING = AMOUNTS - 1e4
+OUTLYING[-1] = 120.0  # not so far that units or the start would change, and all be made anew
 TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
 """Two columns that are the same."""
 FAR = ROWS + np.array([0.0, 1e5])
@@ -76,6 +80,11 @@ def cases() -> list[Case]:
         _case("newton, counts", newton(loss=Poisson()), targets=COUNTS),
         _case("newton, counts, a stream of a part", newton(loss=Poisson(), rate=0.8), STREAM, targets=COUNTS),
         _case("newton, counts, no rounds", newton(loss=Poisson(), rounds=0), targets=COUNTS),
+        _case("newton, a scale, one round", newton(loss=ScaledHuber(), rounds=1), targets=OUTLYING),
+        _case("newton, a scale", newton(loss=ScaledHuber()), targets=OUTLYING),
+        _case("newton, a scale, centred", newton(loss=ScaledHuber()), targets=AMOUNTS),
+        _case("newton, a scale, a stream of a part", newton(loss=ScaledHuber(), rate=0.8), STREAM, targets=OUTLYING),
+        _case("newton, a scale, no rounds", newton(loss=ScaledHuber(), rounds=0), targets=OUTLYING),
         _case("least squares", newton("auto", loss=Squared(1.0), rate=0.8, C=np.inf), STREAM, targets=AMOUNTS),
         _case("newton, little noise", newton(rho=0.9)),
         _case("newton, no rounds", newton(rounds=0)),
@@ -225,6 +234,21 @@ class FromExactSums(Newton):
         return PretendedPoint(solution)
 
 
+class WithoutScale(Gaussian):
+    """A ratio that leaves out the density of the scale."""
+
+    def log_density(self, drawn: Array) -> Any:
+        return super().log_density(drawn) + 0.5 * self.whitened(drawn)[..., 0] ** 2
+
+
+class ScaleIsFree(ScaledNewton):
+    def law(self, step: int, path: Path, sums: Array) -> Law | None:
+        law = super().law(step, path, sums)
+        if not isinstance(law, Gaussian):
+            return law
+        return WithoutScale(law.mean, law.factor, law.scale, law.size, law.first)
+
+
 class Downdated(Newton):
     """The model follows from the inverse of the last one, from which what has left is taken out."""
 
@@ -268,6 +292,7 @@ def controls() -> list[Control]:
     usual, less, bare = newton(rho=0.15), newton(rho=0.3), newton(rho=0.5, finish=False)
     case, three = _case("newton", usual), newton(rho=0.6, loss=THREE)
     of_classes = _case("newton, three classes", three, targets=CODES)
+    scaled = newton(rho=0.4, loss=ScaledHuber(), rounds=1)
     return [
         Control("a fresh draw instead of what is due", _case("newton", newton(rho=0.6)), {"due": _anew}, runs=4_000),
         Control("no finish, and draws that always stay", _case("newton, no finish", bare), {"keeps_draw": _always}),
@@ -282,4 +307,8 @@ def controls() -> list[Control]:
             "a pair of classes that the ratio forgets", of_classes, mistaken=with_laws(three, WithoutAPair), runs=4_000
         ),
         Control("a finish at a point made of sums", _case("newton", less), mistaken=with_laws(less, FromExactSums)),
+        Control(
+            "a ratio without the scale", _case("newton", scaled, targets=OUTLYING), runs=4_000,
+            mistaken=with_laws(scaled, ScaleIsFree),
+        ),
     ]  # fmt: skip

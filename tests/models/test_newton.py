@@ -16,7 +16,6 @@ import expunge
 from expunge import (
     BadPlan,
     BadRecords,
-    HuberRegressor,
     LinearRegression,
     LinearSVC,
     LogisticRegression,
@@ -195,7 +194,6 @@ def test_a_regression_on_one_record_and_on_none(make, y):
         (PoissonRegressor(C=0.0), COUNTS, "C=0"),
         (LinearRegression(solver="newton", rho=0.1), AMOUNTS, "rho"),
         (LinearRegression(solver="newton", C=2.0), AMOUNTS, "C=2.0: least squares has no penalty"),
-        (HuberRegressor(solver="newton"), AMOUNTS, "second derivative"),
     ],
 )
 def test_a_bad_regression_is_named_before_anything_is_learned(model, y, named):

@@ -84,6 +84,7 @@ MODELS = {
     "three-class svc": (LinearSVC, {}, lambda X: classes(X, 3)),
     "least squares": (LinearRegression, {"target_range": (-5, 9)}, values),
     "huber": (HuberRegressor, {"target_range": (-5, 9)}, values),
+    "huber, newton": (HuberRegressor, {"solver": "newton"}, values),
     "frank-wolfe": (LogisticRegression, {"solver": "frank_wolfe"}, lambda X: classes(X, 3)),
     "projected": (LogisticRegression, {"n_components": 4}, lambda X: classes(X, 3)),
     "projected regression": (HuberRegressor, {"target_range": (-5, 9), "n_components": 3}, values),

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cases.draws import FAR, ROWS, TARGETS, newton
+from cases.draws import FAR, OUTLYING, ROWS, TARGETS, newton
 from expunge import BadPlan, Delete, Insert, MemoryRecords, Replace, learn, verify
 from expunge.engine.changing import change
 from expunge.solvers import newton as solver
 from expunge.solvers.losses import Hinge, Logistic, SquaredHinge
 from expunge.solvers.newton import Expansion, scores_of
 from expunge.solvers.plans.newton import automatic_share, make_newton_plan
+from expunge.solvers.robust_losses import ScaledHuber
 
 
 def test_scores_have_the_same_bits_row_by_row_and_in_any_order_in_memory():
@@ -25,18 +26,22 @@ def test_scores_have_the_same_bits_row_by_row_and_in_any_order_in_memory():
     assert np.array_equal([scores_of(row[None], parameters)[0] for row in rows], expected)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()])
+@pytest.mark.parametrize(
+    ("loss", "targets"), [(Logistic(), TARGETS), (SquaredHinge(), TARGETS), (ScaledHuber(), OUTLYING)]
+)
 @pytest.mark.parametrize("rows", [ROWS, FAR], ids=["plain", "far"])
-def test_contributions_have_the_same_bits_in_every_batch(loss, rows):
+def test_contributions_have_the_same_bits_in_every_batch(loss, targets, rows):
     learner = newton(rounds=2, loss=loss)
-    records = MemoryRecords((rows, TARGETS))
+    records = MemoryRecords((rows, targets))
     transcript = learn(learner, records, np.random.default_rng(0))
     for step in range(transcript.steps):
         path = transcript.path.upto(step)
-        each = learner.query.contributions(step, path, (rows, TARGETS))
-        whole, _ = learner.query.total(step, path, (np.asfortranarray(rows), TARGETS))
+        each = learner.query.contributions(step, path, (rows, targets))
+        whole, _ = learner.query.total(step, path, (np.asfortranarray(rows), targets))
+        turned, _ = learner.query.total(step, path, (rows[::-1], targets[::-1]))
         normal = learner.abilities.normal
         assert np.array_equal(normal(each.sum(axis=0)), normal(whole))
+        assert np.array_equal(normal(turned), normal(whole))
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])

@@ -124,6 +124,7 @@ CASES = {
     "least squares": Case(LinearRegression(rho=0.6, solver=DualAveraging(target_range=(-3, 3))), "numbers"),
     "Huber": Case(HuberRegressor(rho=0.6, solver=DualAveraging(target_range=(-3, 3))), "numbers", SPARSE),
     "least squares, Newton": Case(LinearRegression(solver="newton"), "numbers", SPARSE, subjects=True),
+    "Huber, Newton": Case(HuberRegressor(solver="newton", rho=0.6), "numbers", SPARSE, subjects=True),
     "counts": Case(PoissonRegressor(rho=0.6), "counts", ids="strings"),
     "Ridge": Case(Ridge(), "numbers"),
     "Ridge, sparse": Case(Ridge(0.5, feature_bound=[9.0] * 6), "numbers", SPARSE, ids="uuids", subjects=True),

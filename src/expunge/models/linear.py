@@ -203,7 +203,7 @@ class LinearModel(SupervisedModel):
         """
         self._need_fit()
         model = self._plain()
-        model.coef_, model.intercept_ = map(np.copy, self._published)
+        model.coef_, model.intercept_ = map(np.copy, self._published[:2])
         for name in ("classes_", "n_features_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
@@ -267,9 +267,9 @@ class LinearModel(SupervisedModel):
 
     def _refuse_others(self, names: tuple[str, ...], why: str) -> None:
         """Raise if parameters were given that the solver does not have."""
-        usual, mine = inspect.signature(LinearModel.__init__).parameters, self._get_param_names()
+        usual, mine = (inspect.signature(kind.__init__).parameters for kind in (LinearModel, type(self)))
         for name in names:
-            if name in mine and getattr(self, name) != usual[name].default:
+            if name in mine and getattr(self, name) not in (usual[name].default, mine[name].default):
                 raise BadPlan(f"{name}={getattr(self, name)!r}: {why}. Leave it out.")
 
     @property
@@ -281,7 +281,7 @@ class LinearModel(SupervisedModel):
         """Return rows as records have them: projected, if the plan says so."""
         return X if self._projection is None else self._projection.apply(X)
 
-    def _derive(self, model: Array) -> tuple[Array, Any]:
+    def _derive(self, model: Array) -> tuple[Any, ...]:
         """Return the coefficients of a model's parameters."""
         weights, intercepts = self.plan_.coefficients(model)
         if self._projection is not None:
@@ -291,7 +291,7 @@ class LinearModel(SupervisedModel):
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **ROWS)
-        weights, intercept = self._published
+        weights, intercept = self._published[:2]
         rows = X if math.isinf(self._row_norm) else bound_rows(X, self._row_norm)
         return np.asarray(rows @ np.atleast_2d(weights).T + intercept)
 

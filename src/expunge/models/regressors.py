@@ -11,14 +11,17 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadPlan, BadRecords, RangeWarning, warn_caller
+from expunge.base.errors import BadPlan, BadRecords, NotAvailable, RangeWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
 from expunge.models.habits import COUNTS
 from expunge.models.linear import Finish, LinearModel, RandomState
+from expunge.models.showing import if_available
 from expunge.solvers.count_losses import Poisson
 from expunge.solvers.losses import Huber, Loss, Squared
 from expunge.solvers.objects import Newton, Said, solver_of
+from expunge.solvers.plans.newton import NewtonPlan
+from expunge.solvers.robust_losses import ScaledHuber
 
 NARROW = 0.1
 """Below this share of their range nine tenths of the targets are close together."""
@@ -152,23 +155,35 @@ class LinearRegression(LinearRegressor):
 class HuberRegressor(LinearRegressor):
     """A regression that outliers hardly move, from which records can be deleted exactly.
 
-    ``epsilon`` is where the loss turns from quadratic to linear, in half-ranges of the target. A smaller one
-    needs less noise for the same ρ. The other parameters are those of `LinearRegression`.
+    By default it is scikit-learn's with alpha = 1/C, behind a `StandardScaler` if ``standardize``: columns and targets
+    as they are, and ``scale_`` beside the weights. (docs/newton.md)
+
+    ``epsilon`` is where the loss turns from quadratic to linear: with Newton in units of the residuals' scale, which is
+    learned too, as in scikit-learn ("auto" is 1.35); with other solvers in half-ranges of the target ("auto" is 0.2),
+    where a smaller one needs less noise for the same ρ.
 
     >>> from expunge.solvers import DualAveraging
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> model = HuberRegressor(solver=DualAveraging(target_range=(0, 10))).fit(X, 5 + 3 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]]) - 6.5)[0] < 0.2)
     True
+    >>> y = 5 + 3 * X[:, 0] + np.random.default_rng(0).normal(size=200)
+    >>> y[::20] = 1e6
+    >>> model = HuberRegressor().fit(X, y)
+    >>> outcome = model.unlearn([17, 18])
+    >>> model.coef_.round().tolist(), round(model.intercept_), 0.5 < model.scale_ < 2.0
+    ([3.0], 5, True)
     """
+
+    PUBLISHED = ("coef_", "intercept_", "scale_")
 
     @guided
     def __init__(
         self,
         *,
-        epsilon: float = 0.2,
+        epsilon: float | Literal["auto"] = "auto",
         rho: float | Literal["auto"] = "auto",
-        C: float = 1.0,
+        C: float = 10_000.0,
         standardize: bool = True,
         fit_intercept: bool = True,
         expected_records: int | None = None,
@@ -184,8 +199,34 @@ class HuberRegressor(LinearRegressor):
 
     def make_loss(self) -> Loss:
         """Return Huber's loss."""
+        kind, usual = (ScaledHuber, 1.35) if isinstance(self._chosen, Newton) else (Huber, 0.2)
+        if isinstance(self.epsilon, str) and self.epsilon == "auto":
+            return kind(usual)
         check_positive("epsilon", self.epsilon)
-        return Huber(self.epsilon)
+        return kind(float(self.epsilon))
+
+    def _derive(self, model: Array) -> tuple[Any, ...]:
+        scale = self.plan_.scale(model) if isinstance(self.plan_, NewtonPlan) else None
+        return *super()._derive(model), scale
+
+    @property
+    @if_available
+    def scale_(self) -> float:
+        """The scale of the residuals, with Newton."""
+        scale: float | None = self._shown(2)
+        if scale is None:
+            raise NotAvailable("scale_: there is one with Newton only.")
+        return scale
+
+    def to_sklearn(self) -> Any:
+        """Return the model alone, for serving: a scikit-learn model, without records and transcript.
+
+        Deletions do not reach this copy: make a new one after requests.
+        """
+        served = super().to_sklearn()
+        if (scale := self._published[2]) is not None:
+            served.scale_ = scale
+        return served
 
     def _plain(self) -> Any:
         return sklearn.linear_model.HuberRegressor()

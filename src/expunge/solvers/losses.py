@@ -16,6 +16,7 @@ import numpy as np
 from expunge.base.errors import BadPlan
 from expunge.base.types import AnyArray, Array, Ints
 from expunge.solvers.count_losses import Poisson
+from expunge.solvers.robust_losses import ScaledHuber
 
 
 class Loss(Protocol):
@@ -394,7 +395,10 @@ class Weighted:
         return np.array(self.weights, dtype=float)[codes]
 
 
-KNOWN = (Logistic, SquaredHinge, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Poisson, Weighted)
+KNOWN = (
+    Logistic, SquaredHinge, Hinge, SmoothedHinge, Multinomial, MulticlassHinge, Squared, Huber, Poisson, ScaledHuber,
+    Weighted,
+)  # fmt: skip
 """The losses that a store knows by name; others are the user's own."""
 
 

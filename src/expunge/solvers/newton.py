@@ -219,6 +219,20 @@ class Expansion:
         return np.rint(columns, out=columns)
 
 
+@dataclass(frozen=True)
+class SummedAnew(Expansion):
+    """One whose sums have more than products: what comes or leaves is summed by itself. Subclasses say how."""
+
+    def _moved(self, step: int, path: Path, total: Array, batch: Batch, come: bool) -> Array:
+        summed = self._summed(step, path, batch)
+        np.add(total, summed, out=total) if come else np.subtract(total, summed, out=total)
+        return self.normal(total)
+
+    def _summed(self, step: int, path: Path, batch: Batch) -> Array:
+        """Return the sum of what records contribute, in its one form."""
+        raise NotImplementedError
+
+
 def dense(features: Any) -> Array:
     """Return rows as an array."""
     return np.asarray(features if isinstance(features, np.ndarray) else features.toarray(), dtype=np.float64)

@@ -30,9 +30,9 @@ from expunge.solvers.newton import (
     RIDGE,
     SETTLED,
     SIZES,
-    Expansion,
     Frame,
     Newton,
+    SummedAnew,
     _power,
     _solve,
     dense,
@@ -48,7 +48,7 @@ def takes(loss: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class ClassExpansion(Expansion):
+class ClassExpansion(SummedAnew):
     """What a record contributes to the steps of Newton's method for several classes; targets are their codes."""
 
     @cached_property
@@ -102,12 +102,6 @@ class ClassExpansion(Expansion):
         """Return the numbers that a sum stands for."""
         curvatures, gradient, misfit = self.sums.seen(self.limbs(sums), 1.0)
         return np.concatenate([curvatures.ravel(), gradient.ravel(), [misfit], sums[3 * self.sums.count :]])
-
-    def _moved(self, step: int, path: Path, total: Array, batch: Batch, come: bool) -> Array:
-        """Let records come to a sum, or leave it, in place."""
-        summed = self._summed(step, path, batch)
-        np.add(total, summed, out=total) if come else np.subtract(total, summed, out=total)
-        return self.normal(total)
 
     def _summed(self, step: int, path: Path, batch: Batch) -> Array:
         """Return the sum of what records contribute."""

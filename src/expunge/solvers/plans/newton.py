@@ -28,6 +28,8 @@ from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
 from expunge.solvers.plans.small import RECORDS, WIDE, fewer_classes
+from expunge.solvers.robust_losses import ScaledHuber
+from expunge.solvers.scaled_newton import ScaledExpansion, ScaledNewton
 
 FEWEST_COLUMNS = 50
 """Noise is made as if there were at least so many columns: for fewer it costs nothing."""
@@ -35,8 +37,10 @@ HARMLESS = 14.14
 """The distance A of two draws, times records over columns, at which noise adds 0.01 to the variance of scores."""
 IN_ROUNDS = 200
 """How many records a column rounds see, if there are as many."""
-THREE, TWO = 4.5, 0.45
+ROUNDS = ((4.5, 3), (0.45, 2))
 """From which A·n/d on there are three rounds, and two; below that none."""
+ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (2.5, 2), (1.4, 1))
+"""The same where a scale is learned as well: outliers need more rounds, and bear less noise."""
 GROWTH = 1.5
 """How much more of the budget each round has than the one before: later ones matter more."""
 START = 0.1
@@ -97,8 +101,13 @@ class NewtonPlan(Sized):
 
     @cached_property
     def columns(self) -> int:
-        """How many parameters there are: of several classes, those of their contrasts."""
-        return (self.features + self.fit_intercept) * max(self.outputs - 1, 1)
+        """How many parameters there are."""
+        return parameters_of(self.loss, self.features, self.fit_intercept)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a scale is learned with the weights."""
+        return isinstance(self.loss, ScaledHuber)
 
     @cached_property
     def expected(self) -> float:
@@ -118,7 +127,7 @@ class NewtonPlan(Sized):
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
-        kind: Any = ClassExpansion if self.outputs > 1 else Expansion
+        kind: Any = ClassExpansion if self.outputs > 1 else ScaledExpansion if self.scaled else Expansion
         made: Expansion = kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
         return made
 
@@ -135,7 +144,7 @@ class NewtonPlan(Sized):
             shares *= (1.0 - begins) / shares.sum()
             spreads = tuple((self.rate * self.columns / self.expected / 2.0 / (width * shares) ** 2).tolist())
             start = max(self.outputs, 2) / (self.expected * width * START) if begins else 0.0
-        kind: Any = ClassNewton if self.outputs > 1 else Newton
+        kind: Any = ClassNewton if self.outputs > 1 else ScaledNewton if self.scaled else Newton
         made: Newton = kind(
             query, self.expected, self.rate, spreads, start, self.C, self.standardize, self.fit_intercept
         )
@@ -312,8 +321,17 @@ class NewtonPlan(Sized):
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:
         """Return (weights, one row for each output; intercepts) of a model's parameters."""
-        by_output = model.reshape(self.outputs, -1)
+        by_output = (model[:-1] if self.scaled else model).reshape(self.outputs, -1)
         return by_output[:, :-1], by_output[:, -1]
+
+    def scale(self, model: Array) -> float | None:
+        """Return the scale that was learned with the weights, if there is one."""
+        return float(model[-1]) if self.scaled else None
+
+
+def parameters_of(loss: Any, features: int, fit_intercept: bool) -> int:
+    """Return how many parameters there are: of several classes those of contrasts, and a scale if there is one."""
+    return (features + bool(fit_intercept)) * max(loss.outputs - 1, 1) + isinstance(loss, ScaledHuber)
 
 
 def why_not(loss: Any, features: int) -> str | None:
@@ -371,7 +389,7 @@ def make_newton_plan(
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
     _check_parameters(rounds, rate)
-    n, columns = rounded_up(records), (features + bool(fit_intercept)) * max(loss.outputs - 1, 1)
+    n, columns = rounded_up(records), parameters_of(loss, features, fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
     if least_squares:  # exact sums are all it needs
@@ -382,7 +400,8 @@ def make_newton_plan(
         raise BadPlan(f"rho={rho!r}: give at least {LEAST_RHO:g}; below that rounding would count more than records.")
     support = math.inf if share in (0.0, 1.0) else expected_records(n) / columns / sigma_for(share)
     if rounds is None:
-        rounds = UNTIL_SETTLED if share == 1.0 else 3 if support >= THREE else 2 if support >= TWO else 0
+        steps = ROUNDS_WITH_SCALE if isinstance(loss, ScaledHuber) else ROUNDS
+        rounds = UNTIL_SETTLED if share == 1.0 else next((number for least, number in steps if support >= least), 0)
     if not (rounds or finish):
         why = (
             "least squares draws nothing"
