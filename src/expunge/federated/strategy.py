@@ -83,7 +83,7 @@ class ForgettingFedAvg(Strategy):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_positive("min_clients", min_clients, whole=True)
-        chosen = {"rounds": rounds, "clip": clip, "rho": rho, "rate": rate, "selector": selector}
+        chosen: dict[str, Any] = {"rounds": rounds, "clip": clip, "rho": rho, "rate": rate, "selector": selector}
         self._chosen = {name: value for name, value in chosen.items() if value is not None}
         self._chosen |= {} if finish == "auto" else {"finish": finish}
         self._store = None if store is None else Path(store)
