@@ -108,7 +108,7 @@ class ForgettingFedAvg(Strategy):
         for name in ("rounds", "clip"):
             if name not in self._chosen:
                 raise BadPlan(f"{name}: give it, because there is no federation in {self._store or 'memory'} yet.")
-        plan_federation(array_types({"": np.zeros(1)}), clients=self._min_clients, **self._chosen)  # type: ignore[arg-type]
+        plan_federation(array_types({"": np.zeros(1)}), clients=self._min_clients, **self._chosen)
         if self._store is not None:
             check_new(as_path(self._store))
             as_signer(self._sign_with)
@@ -228,7 +228,7 @@ class ForgettingFedAvg(Strategy):
             patience.say(f"clients: {len(names)} of at least {enough} are connected")
             time.sleep(min(pause, max(late - time.monotonic(), 0.0)))
             pause = min(2 * pause, LONGEST_AGAIN)
-        plan = plan_federation(types, clients=len(names), config=config, **self._chosen)  # type: ignore[arg-type]
+        plan = plan_federation(types, clients=len(names), config=config, **self._chosen)
         start = plan.vector_of(given)
         if plan.worth < LEAST_WORTH:
             log(
