@@ -54,6 +54,8 @@ class FederatedPlan:
     """
 
     MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ()
+    LATER: ClassVar[tuple[str, ...]] = ("finish",)
+    """Fields that earlier versions did not have: where they are None they are not written."""
 
     rounds: int
     rate: float
