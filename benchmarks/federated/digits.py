@@ -1,16 +1,17 @@
 """Federated averaging on scikit-learn's digits: what a leaving client costs the others, and what noise costs accuracy.
 
-    python benchmarks/federated/digits.py [--quick]
+    python benchmarks/federated/digits.py [--quick] [--clients 20 100]
 
-20, 100 and 1,000 simulated clients, uneven in labels and sizes, a model of 650 numbers, ρ of 1, 0.5, 0.2 and 0.1.
+20, 100 and 1,000 simulated clients, uneven in labels and sizes, a model of 650 numbers, ρ of 1, 0.5, 0.2 and 0.1, with
+an exact last round (a keyed sample in those before) and with noise in all rounds.
 200 clients leave, one after the other, from federations that have made all rounds. What is counted are the updates
 that clients are asked for because of it, against those of training the remaining clients anew. (Without noise every
 departure costs the same, so that 50 are enough of 1,000 clients.) Accuracy is that of several seeds of the noise,
 beside plain averaging (no clip, no noise, more rounds) and beside one round without noise, after which nobody is ever
 asked again. After every tenth departure (20 clients) or fiftieth it is compared with a federation that those who left
 have never been in.
-Settings were chosen on other images (digits_settings.py). About ten minutes; --quick takes seconds and says little.
-Writes out/federated_digits.json and docs/images/federated.png.
+Settings were chosen on other images (digits_settings.py). About twenty minutes; --quick takes seconds and says little.
+Writes out/federated_digits.json and docs/images/federated.png (of some clients only, to out/).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -32,6 +34,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.federated.digits_data import Clients, Digits, accuracy, load, share_out
 from benchmarks.federated.digits_report import draw, tables
 from benchmarks.federated.digits_settings import (
+    EXACT,
     NUMBERS,
     PLAIN_ROUNDS,
     RHOS,
@@ -63,9 +66,11 @@ class Departure(NamedTuple):
     """What it took that a client left."""
 
     changed: bool
-    """Whether a coin said no: a round was made anew."""
+    """Whether a round was made anew."""
     share: float
     """Updates asked for, as a share of those of training the others anew."""
+    asked: int
+    """How many they are."""
     chance: float
     """How probable the change was."""
     seconds: float
@@ -88,8 +93,8 @@ def leave(host: Host, member: int) -> Departure:
     began = time.perf_counter()
     outcome = host.federation.forget(str(member))
     seconds = time.perf_counter() - began
-    retraining = len(host.federation.members) * host.plan.rounds
-    return Departure(not outcome.kept, host.finish().asked / retraining, chance, seconds)
+    asked = host.finish().asked
+    return Departure(not outcome.kept, asked / host.retraining, asked, chance, seconds)
 
 
 def follow(
@@ -139,7 +144,8 @@ def measure_departures(digits: Digits, clients: Clients, setting: Setting, rho: 
     checks = np.array([check for trail in trails for check in trail.checks])
     kept = [departure.seconds for departure in each if not departure.changed]
     return {
-        "departures": len(each), "share": mean, "share low": low, "share high": high,
+        "departures": len(each), "updates": float(np.mean([departure.asked for departure in each])),
+        "share": mean, "share low": low, "share high": high,
         "changed": float(np.mean(changed)), "changed low": float(interval.low), "changed high": float(interval.high),
         "expected": float(np.mean([departure.chance for departure in each])),
         "asking": float(np.mean([departure.share > 0.0 for departure in each])),
@@ -155,12 +161,12 @@ def measure_accuracy(digits: Digits, clients: Clients, setting: Setting, rho: fl
     plan = setting.plan(len(clients), rho)
     scores = [
         accuracy(finished(clients, setting, rho, 100 + seed).federation.model(), digits.held_out)
-        for seed in range(seeds if plan.sigma > 0.0 else 1)
+        for seed in range(seeds if rho < 1.0 else 1)
     ]
     same = plain_average(clients, setting.rounds, setting.steps, setting.rate)
     return {
-        "rho": rho, "rounds": setting.rounds, "clip": setting.clip, "selector": setting.selector,
-        "steps": setting.steps, "rate": setting.rate, "sigma": plan.sigma,
+        "rho": rho, "finish": setting.finish, "rounds": setting.rounds, "clip": setting.clip,
+        "selector": setting.selector, "steps": setting.steps, "rate": setting.rate, "sigma": plan.sigma,
         "noise": plan.sigma * math.sqrt(plan.parameters) / (len(clients) * setting.clip),
         "scores": scores, "accuracy": float(np.mean(scores)),
         "spread": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
@@ -186,18 +192,26 @@ def pooled(digits: Digits) -> float:
     return float(model.score(digits.held_out.pixels, digits.held_out.labels))
 
 
-def run(quick: bool) -> dict[str, Any]:
+def settings_of(number: int, rho: float, quick: bool) -> list[Setting]:
+    """Return what is measured: noise, and an exact last round, which is the same if everyone is in the sample."""
+    noisy, exact = SETTINGS[number, rho], EXACT[number]
+    if quick:
+        noisy, exact = Setting(3, 15.0, steps=10), replace(exact, rounds=3, steps=10)
+    return [noisy] if rho == 1.0 else [exact, noisy]
+
+
+def run(quick: bool, numbers: Sequence[int]) -> dict[str, Any]:
     """Measure everything, or a little of it."""
     began = time.perf_counter()
-    numbers, rhos = ((20,), (1.0, 0.5)) if quick else (NUMBERS, RHOS)
+    numbers, rhos = ((20,), (1.0, 0.5)) if quick else (numbers, RHOS)
     digits, rows = load(), []
     hosts = {number: measure_number(digits, number, 5 if quick else PLAIN_ROUNDS) for number in numbers}
     for number, rho in track(list(product(numbers, rhos)), "settings"):
         clients = hosts[number][0]
-        setting = Setting(3, 15.0, steps=10) if quick else SETTINGS[number, rho]
         departures = 10 if quick else DEPARTURES if rho < 1.0 else WITHOUT_NOISE[number]
-        row = measure_accuracy(digits, clients, setting, rho, 2 if quick else SEEDS[number])
-        rows.append({"clients": number, **row, **measure_departures(digits, clients, setting, rho, departures)})
+        for setting in settings_of(number, rho, quick):
+            row = measure_accuracy(digits, clients, setting, rho, 2 if quick else SEEDS[number])
+            rows.append({"clients": number, **row, **measure_departures(digits, clients, setting, rho, departures)})
     return {
         "pooled": pooled(digits), "without noise": [row for _, row in hosts.values()], "rows": rows,
         "minutes": (time.perf_counter() - began) / 60.0,
@@ -208,12 +222,14 @@ def main() -> None:
     """Measure, print tables, write results and picture."""
     parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="a little of everything; the picture goes to out/")
-    quick = parser.parse_args().quick or SMOKE
+    parser.add_argument("--clients", type=int, nargs="+", choices=NUMBERS, default=NUMBERS, help="how many clients")
+    given = parser.parse_args()
+    quick, numbers = given.quick or SMOKE, tuple(given.clients)
     OUT.mkdir(parents=True, exist_ok=True)
-    found = run(quick)
-    name = "federated_digits-quick" if quick else "federated_digits"
-    (OUT / f"{name}.json").write_text(json.dumps(found, indent=1))
-    save_small(draw(found), OUT / f"{name}.png" if quick else IMAGE)
+    found = run(quick, numbers)
+    some = "-quick" if quick else "" if numbers == NUMBERS else "-" + "-".join(map(str, numbers))
+    (OUT / f"federated_digits{some}.json").write_text(json.dumps(found, indent=1))
+    save_small(draw(found), OUT / f"federated_digits{some}.png" if some else IMAGE)
     for table in tables(found):
         Console(width=160).print(table)
 

@@ -34,17 +34,21 @@ def tables(found: Found) -> Iterator[Table]:
     yield _server(found)
 
 
+def _which(row: Found) -> tuple[str, str, str]:
+    return f"{row['clients']:,}", f"{row['rho']:g}", "noisy" if row["finish"] is None else row["finish"]
+
+
 def _accuracy(found: Found) -> Table:
     table = _table(
         f"Accuracy on the test part, %; scikit-learn on all images at one place: {percent(found['pooled'])}",
-        "clients", "ρ", "rounds", "clip", "model", "noise / clip", "accuracy ± sd", "as many rounds, plain",
-        "one round, no noise", "plain averaging",
+        "clients", "ρ", "last round", "rounds", "clip", "model", "noise / clip", "accuracy ± sd",
+        "as many rounds, plain", "one round, no noise", "plain averaging",
     )  # fmt: skip
     beside = {row["clients"]: row for row in found["without noise"]}
     for row in found["rows"]:
         plain = beside[row["clients"]]
         table.add_row(
-            f"{row['clients']:,}", f"{row['rho']:g}", str(row["rounds"]), f"{row['clip']:g}", row["selector"],
+            *_which(row), str(row["rounds"]), f"{row['clip']:g}", row["selector"],
             f"{row['noise']:.2f}", f"{percent(row['accuracy'])} ± {percent(row['spread'])}",
             percent(row["plain, as many rounds"]), percent(plain["one round"]),
             f"{percent(plain['plain'])} ({plain['plain rounds']} rounds)",
@@ -54,12 +58,12 @@ def _accuracy(found: Found) -> Table:
 
 def _departures(found: Found) -> Table:
     table = _table(
-        "Clients that leave", "clients", "ρ", "departures", "updates / retraining's (95 %)", "changed (95 %)",
-        "expected", "asked anybody", "paper's ρ", "√T · paper's ρ",
+        "Clients that leave", "clients", "ρ", "last round", "departures", "updates", "updates / retraining's (95 %)",
+        "changed (95 %)", "expected", "asked anybody", "paper's ρ", "√T · paper's ρ",
     )  # fmt: skip
     for row in found["rows"]:
         table.add_row(
-            f"{row['clients']:,}", f"{row['rho']:g}", str(row["departures"]),
+            *_which(row), str(row["departures"]), f"{row['updates']:.1f}",
             f"{row['share']:.3f} ({row['share low']:.3f}–{row['share high']:.3f})",
             f"{row['changed']:.3f} ({row['changed low']:.3f}–{row['changed high']:.3f})",
             f"{row['expected']:.3f}", f"{row['asking']:.3f}", f"{row['stability']:.3f}", f"{row['round by round']:.3f}",
@@ -69,8 +73,8 @@ def _departures(found: Found) -> Table:
 
 def _trails(found: Found) -> Table:
     table = _table(
-        "Accuracy after departures, %", "clients", "ρ", "compared", "those left ± sd", "trained anew ± sd",
-        "difference (95 %)",
+        "Accuracy after departures, %", "clients", "ρ", "last round", "compared", "those left ± sd",
+        "trained anew ± sd", "difference (95 %)",
     )  # fmt: skip
     for row in found["rows"]:
         ours, anew = 100 * np.array(row["unlearned"]), 100 * np.array(row["retrained"])
@@ -79,7 +83,7 @@ def _trails(found: Found) -> Table:
         if number > 1:
             half = stats.t.ppf(0.975, number - 1) * np.std(ours - anew, ddof=1) / number**0.5
             apart += f" ± {half:.1f}"
-        table.add_row(f"{row['clients']:,}", f"{row['rho']:g}", str(number), _spread(ours), _spread(anew), apart)
+        table.add_row(*_which(row), str(number), _spread(ours), _spread(anew), apart)
     return table
 
 
@@ -90,12 +94,18 @@ def _spread(scores: Array) -> str:
 
 def _server(found: Found) -> Table:
     table = _table(
-        "The server's time, milliseconds", "clients", "ρ", "departure that changes nothing", "all rounds", "ratio"
+        "The server's time, milliseconds",
+        "clients",
+        "ρ",
+        "last round",
+        "departure that changes nothing",
+        "all rounds",
+        "ratio",
     )
     for row in found["rows"]:
         kept, training = row["kept milliseconds"], row["training milliseconds"]
         alone, ratio = ("", "") if kept is None else (f"{kept:.2f}", f"1/{training / kept:.0f}")
-        table.add_row(f"{row['clients']:,}", f"{row['rho']:g}", alone, f"{training:.1f}", ratio)
+        table.add_row(*_which(row), alone, f"{training:.1f}", ratio)
     return table
 
 
@@ -104,16 +114,22 @@ def draw(found: Found) -> Figure:
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for colour, beside in zip(("C0", "C1", "C2"), found["without noise"], strict=False):
-        rows = [row for row in found["rows"] if row["clients"] == beside["clients"]]
-        rhos = [row["rho"] for row in rows]
-        label = f"{beside['clients']:,} clients"
-        scores, spreads = ([100 * row[name] for row in rows] for name in ("accuracy", "spread"))
-        left.errorbar(rhos, scores, spreads, marker="o", capsize=3, color=colour, label=label)
+        for finish, marker, line in (("exact", "o", "-"), (None, "x", "-.")):
+            rows = [
+                row
+                for row in found["rows"]
+                if row["clients"] == beside["clients"] and (row["finish"] == finish or row["rho"] == 1.0)
+            ]
+            rhos = [row["rho"] for row in rows]
+            label = f"{beside['clients']:,} clients" + ("" if finish else ", noisy")
+            scores, spreads = ([100 * row[name] for row in rows] for name in ("accuracy", "spread"))
+            style = {"marker": marker, "linestyle": line, "capsize": 3, "color": colour, "label": label}
+            left.errorbar(rhos, scores, spreads, **style)
+            shares = np.array([row["share"] for row in rows])
+            around = [shares - [row["share low"] for row in rows], [row["share high"] for row in rows] - shares]
+            right.errorbar(rhos, shares, around, **style)
         left.axhline(100 * beside["plain"], color=colour, linestyle="--", linewidth=1)
         left.axhline(100 * beside["one round"], color=colour, linestyle=":", linewidth=1)
-        shares = np.array([row["share"] for row in rows])
-        around = [shares - [row["share low"] for row in rows], [row["share high"] for row in rows] - shares]
-        right.errorbar(rhos, shares, around, marker="o", capsize=3, color=colour, label=label)
     left.plot([], [], "k--", linewidth=1, label="plain averaging")
     left.plot([], [], "k:", linewidth=1, label="one round, no noise")
     right.plot([0.1, 1.0], [0.1, 1.0], "k:", label="ρ")

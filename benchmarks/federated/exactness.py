@@ -12,9 +12,21 @@ from __future__ import annotations
 
 from benchmarks.problems import Job, Result, arguments, judged, run_all
 from benchmarks.smoke import sized
-from cases.federated_mistakes import controls, not_mistakes
-from cases.federated_stories import cases
+from cases import federated_mistakes, federated_stories
+from cases.federated_finish import exact_cases, exact_controls
+from cases.federated_mistakes import Control, not_mistakes
+from cases.federated_stories import Case
 from expunge.engine.checks import Exactness
+
+
+def cases() -> list[Case]:
+    """Return all stories, with noise and with an exact last round."""
+    return federated_stories.cases() + exact_cases()
+
+
+def controls() -> list[Control]:
+    """Return all mistakes."""
+    return federated_mistakes.controls() + exact_controls()
 
 
 def names() -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from expunge.engine.checks import Exactness, check_same_law
 from expunge.engine.outcome import Outcome
 from expunge.federated.federation import Federation, Task
 from expunge.federated.state import names_of, state_of
-from expunge.solvers.plans.federated import ArrayType, FederatedPlan, plan_federation
+from expunge.solvers.plans.federated import ArrayType, FederatedPlan, Finish, plan_federation
 
 START = np.array([0.2, -0.1])
 WANTS = {"ann": np.array([2.0, 0.5]), "bob": np.array([-1.0, 1.5]), "cy": np.array([0.3, -2.0])}
@@ -33,11 +33,12 @@ def moody(task: Task, rng: np.random.Generator) -> Array:
     return np.full(2, np.nan) if rng.random() < 0.2 or abs(task.model[0]) > 1.5 else away
 
 
-def toy_plan(rate: float = 1.0, rho: float = 0.8) -> FederatedPlan:
-    """Return the plan: noise about as large as a contribution."""
+def toy_plan(rate: float = 1.0, rho: float = 0.8, finish: Finish | None = None) -> FederatedPlan:
+    """Return the plan: noise about as large as a contribution, or an exact last round."""
     return plan_federation(
-        [ArrayType("w", (2,), "<f8")], clients=3, rounds=ROUNDS, clip=1.0, rho=rho, rate=rate, selector="tail"
-    )
+        [ArrayType("w", (2,), "<f8")], clients=3, rounds=ROUNDS, clip=1.0, rho=rho, rate=rate, selector="tail",
+        finish=finish,
+    )  # fmt: skip
 
 
 class World:
@@ -83,10 +84,16 @@ class Case:
     rate: float = 1.0
     answer: Answer = plain
     rho: float = 0.8
+    finish: Finish | None = None
+
+    @property
+    def plan(self) -> FederatedPlan:
+        """The plan of the federation."""
+        return toy_plan(self.rate, self.rho, self.finish)
 
     def run(self, rng: np.random.Generator) -> Federation:
         """Tell the story, and finish all rounds."""
-        world = World(toy_plan(self.rate, self.rho), self.answer, rng)
+        world = World(self.plan, self.answer, rng)
         world.federation.join(self.begin)
         self.story(world)
         world.go()
@@ -94,7 +101,7 @@ class Case:
 
     def fresh(self, rng: np.random.Generator) -> Federation:
         """Train those who are left."""
-        world = World(toy_plan(self.rate, self.rho), self.answer, rng)
+        world = World(self.plan, self.answer, rng)
         world.federation.join(self.left)
         world.go()
         return world.federation

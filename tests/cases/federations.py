@@ -16,7 +16,7 @@ TRIO = ("ann", "bob", "cy")
 @cache
 def planned(**more):
     """The plan of a model of two numbers."""
-    given = {"clients": 4, "rounds": 4, "clip": 1.0, "rho": 0.5, **more}
+    given = {"clients": 4, "rounds": 4, "clip": 1.0, "rho": 0.5, "finish": None, **more}
     return plan_federation([ArrayType("w", (2,), "<f8")], **given)
 
 

@@ -332,7 +332,7 @@ def make_rounds(federation):
 def write_federation(options, path):
     """Write a federation in three states: all rounds made; with two who join; with all answers for a round."""
     arrays = [federated.ArrayType("weights", (2,), "<f4"), federated.ArrayType("bias", (1,), "<f8")]
-    plan = federated.plan_federation(arrays, clients=6, rounds=4, clip=1.0, **options)
+    plan = federated.plan_federation(arrays, clients=6, rounds=4, clip=1.0, finish=None, **options)
     federated.create(path, plan, np.array([0.25, -0.5, 0.125]), [*MEMBERS, "client z"])
     with federated.open(path) as federation:
         for _ in range(2):

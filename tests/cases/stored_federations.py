@@ -18,7 +18,7 @@ EVE, FINN = "eve of the hill", "finn of the lake"
 
 def planned(**given):
     arrays = [ArrayType("weights", (NUMBERS - 1,), "<f4"), ArrayType("bias", (1,), "<f8")]
-    return plan_federation(arrays, **{"clients": 4, "rounds": 4, "clip": 1.0, "rho": 0.7, **given})
+    return plan_federation(arrays, **{"clients": 4, "rounds": 4, "clip": 1.0, "rho": 0.7, "finish": None, **given})
 
 
 def new(path, names=NAMES, *, seal=None, **given):

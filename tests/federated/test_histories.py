@@ -192,9 +192,13 @@ def test_clients_leave_from_another_thread_while_rounds_go_on():
 class Histories(RuleBasedStateMachine):
     """Clients come and leave, answer and do not, in any order."""
 
-    @initialize(rho=st.sampled_from([0.3, 0.95, 1.0]), rate=st.sampled_from([1.0, 0.6]), seed=st.integers(0, 99))
-    def begin(self, rho, rate, seed):
-        self.federation = begun(seed=seed, rho=rho, rate=rate)
+    @initialize(
+        rho=st.sampled_from([0.3, 0.95, 1.0]),
+        more=st.sampled_from([{"rate": 1.0}, {"rate": 0.6}, {"finish": "exact"}]),
+        seed=st.integers(0, 99),
+    )
+    def begin(self, rho, more, seed):
+        self.federation = begun(seed=seed, rho=rho, **more)
 
     def refused(self, call, names):
         """Others are joining: then nothing is done."""

@@ -105,7 +105,7 @@ class Party:
 
 def strategy_of(store: object = None, **more: object) -> ForgettingFedAvg:
     """A strategy of three rounds, with noise unless told otherwise."""
-    given = {"rounds": 3, "clip": 1.0, "rho": 0.8}
+    given = {"rounds": 3, "clip": 1.0, "rho": 0.8, "finish": None}
     if store is None and "rng" not in more:
         given["rng"] = np.random.default_rng(0)
     return ForgettingFedAvg(store, **{**given, **more})

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from cases import federated_stories as toy
+from cases.federated_finish import exact_cases
 from cases.patching import patched_everywhere, patched_method
 from expunge.base.errors import Unfinished
 from expunge.engine.checks import Exactness, check_same_law
@@ -21,11 +22,13 @@ from expunge.federated.client import identified
 from expunge.federated.federation import Federation, Task
 from expunge.federated.state import names_of, state_of
 from expunge.federated.strategy import ForgettingFedAvg
+from expunge.solvers.plans.federated import Finish
 from flower.in_memory_grid import InMemoryGrid, fine, late
 
 NODES = {"ann": 11, "bob": 12, "cy": 13}
 METRICS = MetricRecord({"num-examples": 1})
-TOLD_BY_FLOWER = ("leave", "two leave at once", "two leave in turn", "join", "leave, half of the rounds")
+TOLD_BY_FLOWER = ("leave", "two leave at once", "two leave in turn", "join", "leave, half of the rounds",
+                  "two leave in turn, exact at last", "join, exact at last")  # fmt: skip
 """Stories of `cases.federated_stories` that are told again."""
 
 
@@ -51,10 +54,13 @@ FIRST = ArrayRecord({"w": Array(toy.START)})
 class FlowerWorld:
     """A strategy, and clients that are connected or not; a story may say when they answer."""
 
-    def __init__(self, begin: Iterable[str], rate: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, begin: Iterable[str], rng: np.random.Generator, *, rate: float, rho: float, finish: Finish | None
+    ) -> None:
         self.grid = InMemoryGrid()
         self.strategy = ForgettingFedAvg(
-            None, rounds=toy.ROUNDS, clip=1.0, rho=0.8, rate=rate, selector="tail", min_clients=1, rng=rng
+            None, rounds=toy.ROUNDS, clip=1.0, rho=rho, rate=rate, selector="tail", finish=finish, min_clients=1,
+            rng=rng,
         )  # fmt: skip
         for name in begin:
             self.connect(name)
@@ -127,21 +133,26 @@ class FlowerCase:
     left: tuple[str, ...]
     begin: tuple[str, ...] = ("ann", "bob", "cy")
     rate: float = 1.0
+    rho: float = 0.8
+    finish: Finish | None = None
     mistake: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def run(self, rng: np.random.Generator) -> Federation:
         """Tell the story, and finish all rounds."""
         with self.mistake():
-            world = FlowerWorld(self.begin, self.rate, rng)
+            world = self._world(self.begin, rng)
             self.story(world)
             world.go()
         return world.strategy.federation
 
     def fresh(self, rng: np.random.Generator) -> Federation:
         """Train those who are left."""
-        world = FlowerWorld(self.left, self.rate, rng)
+        world = self._world(self.left, rng)
         world.go()
         return world.strategy.federation
+
+    def _world(self, begin: Iterable[str], rng: np.random.Generator) -> FlowerWorld:
+        return FlowerWorld(begin, rng, rate=self.rate, rho=self.rho, finish=self.finish)
 
     def check(self, runs: int, seed: int) -> Exactness:
         """Compare the story with fresh training, so many times each."""
@@ -188,9 +199,9 @@ def taking_any_reply() -> Iterator[None]:
 
 def cases() -> list[FlowerCase]:
     """Return all stories that must be exact."""
-    told = {case.name: case for case in toy.cases()}
+    told = {case.name: case for case in (*toy.cases(), *exact_cases())}
     found = [
-        FlowerCase(case.name, case.story, case.left, case.begin, case.rate)
+        FlowerCase(case.name, case.story, case.left, case.begin, case.rate, case.rho, case.finish)
         for case in (told[name] for name in TOLD_BY_FLOWER)
     ]
     return [

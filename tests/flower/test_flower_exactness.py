@@ -10,7 +10,17 @@ from flower.stories import cases, controls
 LEVEL = 0.001
 
 
-@pytest.mark.parametrize("name", ["leave", "join", "away when rounds are repeated", "a late reply after a cut"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leave",
+        "join",
+        "two leave in turn, exact at last",
+        "join, exact at last",
+        "away when rounds are repeated",
+        "a late reply after a cut",
+    ],
+)
 def test_stories_have_the_law_of_fresh_training(name: str):
     [case] = [case for case in cases() if case.name == name]
     report = case.check(400, seed=1)
@@ -24,4 +34,4 @@ def test_leaving_out_who_is_absent_is_caught():
 
 def test_names_of_controls_and_stories_differ():
     names = [case.name for case in cases() + controls()]
-    assert len(set(names)) == len(names) == 9
+    assert len(set(names)) == len(names) == 11

@@ -1330,7 +1330,7 @@ def test_a_seal_that_is_to_be_made_is_made(store: Path):
 
 def test_noise_that_drowns_the_model_is_warned_of(caplog: pytest.LogCaptureFixture):
     party = Party(*THREE)
-    ForgettingFedAvg(None, rounds=3, clip=1.0, rho=0.1).start(party.grid, record(START))
+    ForgettingFedAvg(None, rounds=3, clip=1.0, rho=0.1, finish=None).start(party.grid, record(START))
     assert "The noise may be too large for the model: rho * clients / sqrt(parameters) is 0.3" in caplog.text
     caplog.clear()
     ForgettingFedAvg(None, rounds=3, clip=1.0).start(party.grid, record(START))

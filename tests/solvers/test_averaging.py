@@ -1,6 +1,7 @@
 """Plans of federated averaging, what a client contributes, and the rule that averages it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ MODEL = [ArrayType("layer", (3, 2), "<f4"), ArrayType("bias", (), "<f8")]
 
 
 def plan(**more):
-    return plan_federation(MODEL, **{"clients": 5, "rounds": 4, "clip": 1.0, "rho": 0.3, **more})
+    return plan_federation(MODEL, **{"clients": 5, "rounds": 4, "clip": 1.0, "rho": 0.3, "finish": None, **more})
 
 
 def fitted(*updates, query=None):
@@ -89,7 +90,8 @@ def test_contributions_are_what_is_held_in_units_of_the_grid():
     [({"rounds": 0}, "rounds"), ({"rounds": 2.5}, "rounds"), ({"clip": 0.0}, "clip"), ({"clip": math.inf}, "clip"),
      ({"clip": "1"}, "clip"), ({"rho": 0.0}, "rho"), ({"rho": 1.1}, "rho"), ({"rho": "much"}, "rho"),
      ({"rate": 0.0}, "rate"), ({"rate": 1.5}, "rate"), ({"selector": "best"}, "selector"), ({"bits": 0}, "bits"),
-     ({"bits": 31}, "bits"), ({"bits": True}, "bits"), ({"bits": 4.0}, "bits")],
+     ({"bits": 31}, "bits"), ({"bits": True}, "bits"), ({"bits": 4.0}, "bits"), ({"finish": "noisy"}, "finish"),
+     ({"finish": True}, "finish"), ({"finish": "exact", "rate": 0.5}, "rate")],
     ids=str,
 )  # fmt: skip
 def test_an_error_names_the_field(wrong, named):
@@ -163,10 +165,20 @@ def test_rho_of_itself_falls_with_the_number_of_clients_and_is_at_most_one():
     assert many.sigma > 0.0
     assert plan(rho="auto", clients=1000, rounds=50, rate=0.5).rho == many.rho  # however many rounds
     assert plan(rho="auto", clients=1025).rho == many.rho / 2
-    assert (
-        plan_federation([ArrayType("w", (700,), "<f8")], clients=1000, rounds=4, clip=1.0).rho
-        == 10 * math.sqrt(700) / 1024
-    )
+    wide = plan_federation([ArrayType("w", (700,), "<f8")], clients=1000, rounds=4, clip=1.0, finish=None)
+    assert wide.rho == 10 * math.sqrt(700) / 1024
+
+
+def test_with_an_exact_last_round_there_is_no_noise_and_rho_is_the_part_of_the_clients_in_all_others():
+    made = plan(finish="exact", rho=0.3)
+    assert (made.rho, made.sigma, made.stability, made.flaw()) == (0.3, 0.0, 1.0, None)
+    joined = made.learner(np.zeros(7)).participation.joined
+    keys = np.array([0, int(0.29 * 2**64), int(0.31 * 2**64), 2**64 - 1], dtype=np.uint64)
+    assert [joined(keys, step).tolist() for step in range(3)] == [[True, True, False, False]] * 3
+    assert joined(keys, 3) is None  # everyone
+    assert [plan(finish="exact", rho="auto", clients=n).rho for n in (0, 1, 64, 65, 1000)] == [1, 1, 1, 0.5, 1 / 16]
+    for wrong in ({"sigma": 1.0}, {"rate": 0.5}):
+        assert "finish" in replace(made, **wrong).flaw()
 
 
 def test_dp_accounting_agrees_on_the_stability():
@@ -229,8 +241,9 @@ def test_the_number_of_clients_is_a_whole_number(clients):
 
 
 def test_what_noise_will_cost_can_be_told_before():
-    given = {"clients": 64, "rounds": 8, "clip": 1.0}
+    given = {"clients": 64, "rounds": 8, "clip": 1.0, "finish": None}
     arrays = [ArrayType("w", (16,), "<f4")]
     assert plan_federation(arrays, rho=0.5, **given).worth == pytest.approx(0.5 * 64 / 4)
     assert plan_federation(arrays, rho=0.5, rate=0.5, **given).worth == pytest.approx(0.25 * 64 / 4)
     assert plan_federation(arrays, rho=1.0, **given).worth == np.inf
+    assert plan_federation(arrays, rho=0.1, **{**given, "finish": "exact"}).worth == np.inf

@@ -10,7 +10,7 @@ import numpy as np
 from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Mask
 from expunge.engine.contributions import AT_ONCE, Participation, Query, Total, Totals
-from expunge.engine.schedules import Edit, joins, joins_each
+from expunge.engine.schedules import Edit, joins_each
 from expunge.engine.transcript import Path, Rows
 from expunge.solvers.averaging import ClientUpdate, Numbers
 
@@ -106,14 +106,16 @@ class Clients:
     contributes to a step is what is held of it. Deleting and inserting are edits of slots.
     """
 
-    def __init__(self, query: ClientUpdate, rate: float, held: Contributions, sums: Rows) -> None:
+    def __init__(self, query: ClientUpdate, participation: Participation, held: Contributions, sums: Rows) -> None:
         self._query = query
         self._sums = sums
-        self._rate = rate
+        self._participation = participation
         self.held = held
         self.members: dict[str, Client] = {}
         self.candidates: dict[str, Client] = {}
         self.staged: Edit | None = None
+        self._moving: tuple[list[Client], list[Client]] = ([], [])
+        """Who leaves and who enters by the staged edit."""
         self.cut_from: int | None = None
         """From which round on contributions are forgotten with the staged edit: they belong to another path."""
 
@@ -130,17 +132,22 @@ class Clients:
     def takes_part(self, clients: Iterable[Client], step: int) -> list[Client]:
         """Return those who take part in a round."""
         each = list(clients)
-        if self._rate == 1.0 or not each:
-            return each
-        keys = np.array([client.key for client in each], dtype=np.uint64)
-        return [client for client, joined in zip(each, joins(keys, step, self._rate).tolist(), strict=True) if joined]
+        joined = self._participation.joined(np.array([client.key for client in each], dtype=np.uint64), step)
+        return (
+            each if joined is None else [client for client, is_in in zip(each, joined.tolist(), strict=True) if is_in]
+        )
 
     def rounds_of(self, client: Client, steps: Sequence[int]) -> list[int]:
         """Return in which of some rounds a client takes part."""
-        if self._rate == 1.0 or not steps:
+        rate, finish = self._participation.rate, self._participation.finish
+        if rate == 1.0 or not steps:
             return list(steps)
-        joined = joins_each(np.array([client.key], dtype=np.uint64), list(steps), self._rate)[:, 0]
-        return [step for step, takes_part in zip(steps, joined.tolist(), strict=True) if takes_part]
+        key = np.array([client.key], dtype=np.uint64)
+        if finish is None:
+            joined = joins_each(key, list(steps), rate)[:, 0]
+            return [step for step, takes_part in zip(steps, joined.tolist(), strict=True) if takes_part]
+        sampled = self._participation.joined(key, -1)
+        return [step for step in steps if step == finish or sampled is None or sampled.item()]
 
     def missing(self, clients: Iterable[Client], step: int) -> list[Client]:
         """Return those who take part in a round and have not contributed yet."""
@@ -160,7 +167,7 @@ class Clients:
         """Sum what members have contributed to a round."""
         present = dict(self.members)
         if self.staged is not None:
-            leaving, entering = self._edited(self.staged)
+            leaving, entering = self._moving
             for client in leaving:
                 del present[client.name]
             present.update({client.name: client for client in entering})
@@ -186,7 +193,7 @@ class Clients:
     def shifts(self, place: int, steps: list[int], path: Path, query: Query, participation: Participation) -> Totals:
         """Return by how much the staged edit changes the sums of some rounds: nobody is asked anything for it."""
         assert self.staged is not None
-        leaving, entering = self._edited(self.staged)
+        leaving, entering = self._moving
         moved = np.zeros((len(steps), self._query.size), dtype=np.int64)
         for sign, clients in ((-1, leaving), (1, entering)):
             for client in clients:
@@ -227,12 +234,12 @@ class Clients:
         """Hold an edit ready."""
         if self.staged is not None:
             raise BadRecords("clients: another change is under way; commit it or roll it back first.")
-        self.staged, self.cut_from = edit, None
+        self.staged, self.cut_from, self._moving = edit, None, self._edited(edit)
 
     def commit(self) -> None:
         """Make the staged edit final; all that is held of those who leave is deleted."""
         assert self.staged is not None
-        leaving, entering = self._edited(self.staged)
+        leaving, entering = self._edited(self.staged)  # again: some may have moved already
         if self.cut_from is not None:
             self.held.cut(
                 [client.slot for client in (*self.members.values(), *self.candidates.values())], self.cut_from

@@ -115,7 +115,7 @@ class Federation:
     ) -> None:
         self.plan = plan
         self.learner = plan.learner(start)
-        self.clients = Clients(plan.query, plan.rate, held, sums)
+        self.clients = Clients(plan.query, self.learner.participation, held, sums)
         self.transcript = Transcript(sums, answers, iterates, start, self.clients)
         self._path: object = object()
         self._unfinished: tuple[Change, Callable[[], None]] | None = None

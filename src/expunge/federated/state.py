@@ -14,7 +14,7 @@ def state_of(federation: Federation) -> Array:
     members = [clients.members[name] for name in federation.members]
     steps = range(federation.made)
     parts = [[member.slot for member in members]]
-    if plan.rate < 1.0:
+    if plan.schedule.rate < 1.0:
         parts += [[bool(clients.rounds_of(member, [step])) for member in members] for step in steps]
     held = []
     for member in members:
@@ -32,7 +32,7 @@ def names_of(federation: Federation) -> list[str]:
     """Return a name for each number of `state_of`; those of the schedule begin with @."""
     plan, members, steps = federation.plan, federation.members, range(federation.made)
     names = [f"slot({name})" for name in members]
-    if plan.rate < 1.0:
+    if plan.schedule.rate < 1.0:
         names += [f"@joins({name},{step})" for step in steps for name in members]
     names += [f"sum of {name}[{step},{j}]" for name in members for step in steps for j in range(plan.query.size)]
     for kind in ("noise", "sum", "answer"):

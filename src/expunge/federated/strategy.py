@@ -38,7 +38,7 @@ from expunge.federated.files import create
 from expunge.federated.messages import Roll, as_arrays, as_record, form_of
 from expunge.federated.sealing import as_seal_key
 from expunge.federated.stored import StoredFederation, open
-from expunge.solvers.plans.federated import ArrayType, FederatedSelector, array_types, as_config, plan_federation
+from expunge.solvers.plans.federated import FederatedSelector, Finish, array_types, as_config, plan_federation
 from expunge.store.keys import as_signer
 from expunge.store.saving import as_path, check_new
 
@@ -52,11 +52,12 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class ForgettingFedAvg(Strategy):
-    """Federated averaging with noise, from which clients leave exactly, and which others join.
+    """Federated averaging from which clients leave exactly, and which others join.
 
     ``store`` is the file of the federation: the first `start` makes it, and later ones continue it. Without a file
-    everything is in memory, for trials. ``rounds``, ``clip``, ``rho``, ``rate`` and ``selector`` are as in
+    everything is in memory, for trials. ``rounds``, ``clip``, ``rho``, ``rate``, ``selector`` and ``finish`` are as in
     `expunge.federated.plan_federation`; they are fixed when the file is made, and need not be given afterwards.
+    ``finish="auto"`` is what the file says, and "exact" in a new one.
     ``min_clients`` is how many clients there must be to begin. ``seal`` and ``sign_with`` are as in
     `expunge.federated.open`. With ``evaluate_clients`` the members evaluate the model after each round.
 
@@ -73,6 +74,7 @@ class ForgettingFedAvg(Strategy):
         rho: float | Literal["auto"] | None = None,
         rate: float | None = None,
         selector: FederatedSelector | None = None,
+        finish: Finish | Literal["auto"] | None = "auto",
         min_clients: int = 2,
         seal: Any = None,
         sign_with: Any = None,
@@ -81,8 +83,9 @@ class ForgettingFedAvg(Strategy):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_positive("min_clients", min_clients, whole=True)
-        chosen = {"rounds": rounds, "clip": clip, "rho": rho, "rate": rate, "selector": selector}
+        chosen: dict[str, Any] = {"rounds": rounds, "clip": clip, "rho": rho, "rate": rate, "selector": selector}
         self._chosen = {name: value for name, value in chosen.items() if value is not None}
+        self._chosen |= {} if finish == "auto" else {"finish": finish}
         self._store = None if store is None else Path(store)
         self._min_clients = min_clients
         self._seal, self._sign_with, self._wait = seal, sign_with, wait
@@ -105,7 +108,7 @@ class ForgettingFedAvg(Strategy):
         for name in ("rounds", "clip"):
             if name not in self._chosen:
                 raise BadPlan(f"{name}: give it, because there is no federation in {self._store or 'memory'} yet.")
-        plan_federation([ArrayType("", (1,), "<f8")], clients=self._min_clients, **self._chosen)  # type: ignore[arg-type]
+        plan_federation(array_types({"": np.zeros(1)}), clients=self._min_clients, **self._chosen)
         if self._store is not None:
             check_new(as_path(self._store))
             as_signer(self._sign_with)
@@ -225,7 +228,7 @@ class ForgettingFedAvg(Strategy):
             patience.say(f"clients: {len(names)} of at least {enough} are connected")
             time.sleep(min(pause, max(late - time.monotonic(), 0.0)))
             pause = min(2 * pause, LONGEST_AGAIN)
-        plan = plan_federation(types, clients=len(names), config=config, **self._chosen)  # type: ignore[arg-type]
+        plan = plan_federation(types, clients=len(names), config=config, **self._chosen)
         start = plan.vector_of(given)
         if plan.worth < LEAST_WORTH:
             log(
@@ -352,7 +355,7 @@ class ForgettingFedAvg(Strategy):
             plan, members = self._federation.plan, len(self._federation.members)
             log(INFO, "\t├── Federation: %s", self._store or "in memory")
             log(INFO, "\t├── Rounds: %d", plan.rounds)
-            log(INFO, "\t├── Members: %d, each takes part with probability %g", members, plan.rate)
+            log(INFO, "\t├── Members: %d, each takes part with probability %g", members, plan.schedule.rate)
             log(INFO, "\t└── Clip %g, rho %g, noise %g", plan.clip, plan.rho, plan.sigma)
 
     def start(

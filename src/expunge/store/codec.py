@@ -83,7 +83,10 @@ class Registry:
         if kind in _AS_THEY_ARE:
             return value
         if (parts := self._parts.get(kind)) is not None:
-            return {"is": kind.__name__, "with": {part: self._plain(getattr(value, part)) for part in parts}}
+            later = getattr(kind, "LATER", ())  # without them the text, and its digest, are those of earlier versions
+            told = {part: getattr(value, part) for part in parts}
+            kept = {part: self._plain(one) for part, one in told.items() if one is not None or part not in later}
+            return {"is": kind.__name__, "with": kept}
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, (bool, int, float, str)):

@@ -18,11 +18,14 @@ from expunge.engine.accounting import least_rho, noise_for, rounding_error
 from expunge.engine.couplings.common import replay_probability
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.schedules import Everyone
+from expunge.engine.schedules import Everyone, PartThenEveryone
 from expunge.solvers.averaging import BITS, ClientUpdate, FederatedAverage
 from expunge.solvers.plans.sized import rounded_up
 
 FederatedSelector = Literal["last", "tail", "average"]
+Finish = Literal["exact"]
+SAMPLED = 64
+"""How many clients the rounds before an exact last one see, if the user does not say (docs/federated.md)."""
 WORTH = 10.0
 """If ρ·n is this many times √parameters, noise costs hardly any accuracy (docs/federated.md)."""
 
@@ -46,10 +49,13 @@ class FederatedPlan:
 
     ``clients`` is the number that was planned for, a power of two; ``weight`` what stands beside an update to count
     it; ``sigma`` the standard deviation of the noise; ``arrays`` what the arrays of the model are like; ``config`` what
-    clients are told with every task.
+    clients are told with every task. With ``finish`` there is no noise: a keyed sample of ``rho`` takes part in all
+    rounds but the last, and everyone in that.
     """
 
     MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ()
+    LATER: ClassVar[tuple[str, ...]] = ("finish",)
+    """Fields that earlier versions did not have: where they are None they are not written."""
 
     rounds: int
     rate: float
@@ -62,6 +68,7 @@ class FederatedPlan:
     clients: int
     arrays: tuple[tuple[str, tuple[int, ...], str], ...]
     config: tuple[tuple[str, Any], ...] = ()
+    finish: Finish | None = None
 
     @property
     def types(self) -> list[ArrayType]:
@@ -111,7 +118,9 @@ class FederatedPlan:
     @property
     def schedule(self) -> Everyone:
         """Who takes part in which round."""
-        return Everyone(self.rounds, self.rate, self.bits)
+        if self.finish is None:
+            return Everyone(self.rounds, self.rate, self.bits)
+        return PartThenEveryone(self.rounds, self.rho, self.bits)
 
     @property
     def rounding_error(self) -> float:
@@ -120,6 +129,8 @@ class FederatedPlan:
 
     def flaw(self) -> str | None:
         """Say what makes it no plan, though each of its numbers could be one's."""
+        if self.finish is not None and (self.sigma != 0.0 or self.rate != 1.0):
+            return "finish: an exact last round goes with neither noise nor a rate"
         return None
 
     def learner(self, start: Array) -> Learner:
@@ -148,16 +159,24 @@ def plan_federation(
     rho: float | Literal["auto"] = "auto",
     rate: float = 1.0,
     selector: FederatedSelector = "last",
+    finish: Finish | None = "exact",
     bits: int = BITS,
     config: Mapping[str, Any] | None = None,
 ) -> FederatedPlan:
     """Fix everything for a model of these arrays and about this many clients.
 
-    ``clip`` is the largest norm that a client's update counts with. ``rho`` is the largest probability with which a
-    client that leaves makes the others repeat rounds; 1 means no noise. ``rate`` is the probability with which a client
-    takes part in a round. ``config`` is what clients are told with every task: numbers, texts, and lists of them.
+    ``clip`` is the largest norm that a client's update counts with. With ``finish="exact"`` a keyed sample of the
+    clients, ``rho`` of them, takes part in all rounds but the last, and everyone in that; there is no noise, and others
+    repeat rounds if one of the sample leaves. With ``finish=None`` all rounds have noise, so much that ``rho`` is the
+    largest probability with which a client that leaves makes the others repeat rounds (1 means no noise), and ``rate``
+    is the probability with which a client takes part in a round. ``config`` is what clients are told with every task:
+    numbers, texts, and lists of them.
 
-    >>> plan = plan_federation([ArrayType("w", (10,), "<f8")], clients=500, rounds=4, clip=1.0, rho=0.2)
+    >>> model = [ArrayType("w", (10,), "<f8")]
+    >>> plan = plan_federation(model, clients=500, rounds=4, clip=1.0)
+    >>> plan.clients, plan.rho, plan.sigma
+    (512, 0.125, 0.0)
+    >>> plan = plan_federation(model, clients=500, rounds=4, clip=1.0, rho=0.2, finish=None)
     >>> plan.clients, round(plan.sigma, 2), round(plan.stability, 3)
     (512, 8.43, 0.108)
     """
@@ -170,6 +189,7 @@ def plan_federation(
     check_positive("clients", clients, whole=True, zero=True)
     _check_bits(bits)
     schedule = Everyone(rounds, rate, bits)
+    _check_finish(finish, rate)
     arrays = _checked(arrays)
     parameters = sum(one.size for one in arrays)
     if parameters == 0:
@@ -179,15 +199,33 @@ def plan_federation(
     if weight == 0.0:
         raise BadPlan(f"bits={bits}: too few to count clients beside {parameters} numbers; give more.")
     planned = rounded_up(clients)
-    least = least_rho(schedule, Identity(), size=parameters + 1, coupling="sequential")
-    chosen = min(1.0, max(least, WORTH * math.sqrt(parameters) / planned)) if rho == "auto" else float(rho)
-    sigma = noise_for(
-        chosen, schedule, Identity(), bound=math.hypot(clip, weight), coupling="sequential", size=parameters + 1
-    )
+    if finish is None:
+        chosen, sigma = _noise(rho, schedule, planned, parameters, math.hypot(clip, weight))
+    else:
+        chosen, sigma = min(1.0, SAMPLED / max(planned, 1)) if rho == "auto" else float(rho), 0.0
     return FederatedPlan(
         rounds, float(rate), float(clip), chosen, sigma, weight, bits, selector, planned,
-        tuple((one.name, one.shape, one.dtype) for one in arrays), as_config(config or {}),
+        tuple((one.name, one.shape, one.dtype) for one in arrays), as_config(config or {}), finish,
     )  # fmt: skip
+
+
+def _noise(
+    rho: float | Literal["auto"], schedule: Everyone, clients: int, parameters: int, bound: float
+) -> tuple[float, float]:
+    """Return ρ, and the standard deviation of the noise, where all rounds have some."""
+    least = least_rho(schedule, Identity(), size=parameters + 1, coupling="sequential")
+    chosen = min(1.0, max(least, WORTH * math.sqrt(parameters) / clients)) if rho == "auto" else float(rho)
+    return chosen, noise_for(chosen, schedule, Identity(), bound=bound, coupling="sequential", size=parameters + 1)
+
+
+def _check_finish(finish: Any, rate: float) -> None:
+    if finish is not None:
+        check_one_of("finish", finish, Finish)
+        if rate != 1.0:
+            raise BadPlan(
+                f"rate={rate!r}: with finish='exact' rho says how many clients take part in the rounds before the "
+                "last; leave rate out, or give finish=None."
+            )
 
 
 def as_config(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
