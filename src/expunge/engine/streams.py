@@ -99,7 +99,7 @@ def apply(
     >>> import numpy as np
     >>> from expunge import LinearRegression
     >>> X = np.linspace(-1, 1, 50)[:, None]
-    >>> model = LinearRegression(target_range=(-1, 1)).fit(X, X[:, 0])
+    >>> model = LinearRegression().fit(X, X[:, 0])
     >>> apply(model, (Delete([j]) for j in range(20)), bulk=8).bulks
     3
     >>> apply(model, [Delete([20]), Delete([3]), Delete([21])])
