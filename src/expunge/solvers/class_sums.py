@@ -1,8 +1,8 @@
 """What Newton's method sums for several classes, exactly: curvatures of pairs of classes, the gradient, the misfit.
 
 At scores whose softmax is p, the cross entropy has the curvature diag(p) - ppᵀ = Σ p_k p_l (e_k - e_l)(e_k - e_l)ᵀ,
-over pairs k < l. So that of all parameters is made of one sum for each pair, G_kl = Σ p_k p_l x xᵀ. Each is a sum of squares
-of whole numbers, √(p_k p_l)·x rounded: whatever was rounded, G_kl and the whole are positive semi-definite.
+over pairs k < l. So that of all parameters is made of one sum for each pair, G_kl = Σ p_k p_l x xᵀ. Each is a sum of
+squares of whole numbers, √(p_k p_l)·x rounded: whatever was rounded, G_kl and the whole are positive semi-definite.
 (docs/guarantee.md#exact-products)
 
 That is the curvature here, but far from there it says little: where a class is thought to be rare and is not, its p is
