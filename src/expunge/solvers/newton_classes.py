@@ -172,7 +172,8 @@ class ClassNewton(Newton):
     """The laws of the rounds, and the solve at the end.
 
     An iterate has exponents and centres, as in `Newton`, or else the parameters: of all contrasts for the first
-    feature, for the second, and so on; last the intercepts. ``start_spread`` is the standard deviation of each of these.
+    feature, for the second, and so on; last the intercepts. ``start_spread`` is the standard deviation of
+    each of these.
     """
 
     query: ClassExpansion
