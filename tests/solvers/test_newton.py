@@ -12,8 +12,9 @@ from cases.draws import FAR, OUTLYING, ROWS, TARGETS, newton
 from expunge import BadPlan, Delete, Insert, MemoryRecords, Replace, learn, verify
 from expunge.engine.changing import change
 from expunge.solvers import newton as solver
+from expunge.solvers.frames import scores_of
 from expunge.solvers.losses import Hinge, Logistic, SquaredHinge
-from expunge.solvers.newton import Expansion, scores_of
+from expunge.solvers.newton import Expansion
 from expunge.solvers.plans.newton import automatic_share, make_newton_plan
 from expunge.solvers.robust_losses import ScaledHuber
 

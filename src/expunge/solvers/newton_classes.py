@@ -19,6 +19,7 @@ from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
 from expunge.solvers.class_sums import ClassSums, Seen, contrasts, expand, scores_of_classes
 from expunge.solvers.exact_products import AT_ONCE, carry, whole
+from expunge.solvers.frames import Frame, dense
 from expunge.solvers.losses import Multinomial, Weighted
 from expunge.solvers.newton import (
     BUCKETS,
@@ -30,12 +31,10 @@ from expunge.solvers.newton import (
     RIDGE,
     SETTLED,
     SIZES,
-    Frame,
     Newton,
     SummedAnew,
     _power,
     _solve,
-    dense,
 )
 
 BEGINS = 0.7

@@ -19,6 +19,7 @@ from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
 from expunge.solvers.exact_products import ExactProducts, whole
+from expunge.solvers.frames import Frame, dense, frame_of, scores_of
 from expunge.solvers.newton import (
     BUCKETS,
     COLUMNS,
@@ -29,14 +30,10 @@ from expunge.solvers.newton import (
     SETTLED,
     SIZES,
     Columns,
-    Frame,
     Newton,
     SummedAnew,
     _power,
     _solve,
-    dense,
-    frame_of,
-    scores_of,
 )
 from expunge.solvers.robust_losses import ScaledHuber
 
