@@ -37,7 +37,7 @@ COUNTS[-1] = 9.0
 AMOUNTS = 1e4 + 30.0 * ROWS[:, 0] + _rng.normal(size=14)
 """Targets that lie far from 0, and are centred."""
 OUTLYING = AMOUNTS - 1e4
-OUTLYING[-1] = 120.0  # not so far that units or the start would change, and all be made anew
+OUTLYING[-1] = -30.0  # not so far that units or the start would change, and all be made anew
 TWINS = np.column_stack([ROWS[:, 0], ROWS[:, 0]])
 """Two columns that are the same."""
 FAR = ROWS + np.array([0.0, 1e5])
