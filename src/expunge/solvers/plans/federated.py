@@ -18,7 +18,8 @@ from expunge.engine.accounting import least_rho, noise_for, rounding_error
 from expunge.engine.couplings.common import replay_probability
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.schedules import Everyone, PartThenEveryone
+from expunge.engine.parts import PartThenEveryone
+from expunge.engine.schedules import Everyone
 from expunge.solvers.averaging import BITS, ClientUpdate, FederatedAverage
 from expunge.solvers.plans.sized import rounded_up
 
