@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -104,6 +104,21 @@ class Located(NamedTuple):
     slots: Ints
 
 
+class Part(NamedTuple):
+    """Some records of a place that everyone lies at, with their keys."""
+
+    batch: Batch
+    keys: Keys
+
+
+class Moving(NamedTuple):
+    """Records that enter by the staged edit, or leave, with their keys."""
+
+    enters: bool
+    batch: Batch
+    keys: Keys
+
+
 UNDER_WAY = "records: another change is under way; commit it or roll it back first."
 
 
@@ -131,6 +146,15 @@ class Contributors(Protocol):
 
         ``Totals.of([self.shift(place, step, path.upto(step), query, participation) for step in steps])`` will do.
         """
+
+    def parts(self) -> Iterator[Part]:
+        """Return all records, where everyone lies at one place, a part at a time; one at least, if it be empty.
+
+        Only learners with a structure ask for this, and for `moving`.
+        """
+
+    def moving(self) -> list[Moving]:
+        """Return the records that the staged edit moves: those that enter, those that leave."""
 
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready."""

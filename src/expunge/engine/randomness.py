@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from expunge.base.errors import BadPlan
-from expunge.base.types import Array
+from expunge.base.types import Array, Keys
 
 KEY_BYTES = 32
 _FIRST_WORDS = 16
@@ -128,6 +128,10 @@ class SecretStream:
         """Return uniform numbers above 0 and below 1."""
         return self.random(size) + 2.0**-54
 
+    def words(self, number: int) -> Keys:
+        """Return so many times 64 uniform bits."""
+        return self._array(number).astype(np.uint64)
+
     def _word(self) -> int:
         return int.from_bytes(self._bytes(8), "little")
 
@@ -152,6 +156,17 @@ class SecretStream:
         """Forget the key and what was drawn ahead."""
         _overwrite(self._key)
         self._block = b""
+
+
+class Layout(np.random.Generator):
+    """Draws where records lie, which can be seen; and from a secret stream the keys that say who is in a sample."""
+
+    secret: SecretStream
+
+
+def secret_keys(rng: np.random.Generator, number: int) -> Keys:
+    """Return so many keys of 64 uniform bits, from the secret stream if there is one (a generator alone has none)."""
+    return rng.secret.words(number) if isinstance(rng, Layout) else rng.integers(2**64, size=number, dtype=np.uint64)
 
 
 class Randomness:
@@ -208,9 +223,9 @@ class Randomness:
         return self._streams.get("plan") or self._generator("plan")
 
     @property
-    def layout(self) -> np.random.Generator:
-        """For where records lie."""
-        return self._streams.get("layout") or self._generator("layout")
+    def layout(self) -> Layout:
+        """For where records lie, and for their keys."""
+        return self._streams.get("layout") or self._layout()
 
     @property
     def noise(self) -> SecretStream:
@@ -222,10 +237,18 @@ class Randomness:
         """For what couplings toss."""
         return self._streams.get("coins") or self._secret("coins")
 
-    def _generator(self, label: str) -> np.random.Generator:
+    def _bits(self, label: str) -> np.random.PCG64:
         self._check()
         source: Any = _Bits(hashlib.shake_256(self._key + f"generator {label}".encode()).digest(32))
-        made = self._streams[label] = np.random.Generator(np.random.PCG64(source))  # takes it, whatever types say
+        return np.random.PCG64(source)  # takes it, whatever types say
+
+    def _generator(self, label: str) -> np.random.Generator:
+        made = self._streams[label] = np.random.Generator(self._bits(label))
+        return made
+
+    def _layout(self) -> Layout:
+        made = self._streams["layout"] = Layout(self._bits("layout"))
+        made.secret = self._secret("keys")
         return made
 
     def _secret(self, label: str) -> SecretStream:
