@@ -16,7 +16,7 @@ from expunge.engine.changing import change
 from expunge.engine.contributions import Totals
 from expunge.engine.couplings.common import OldPass
 from expunge.engine.learner import Learner
-from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.solvers.lloyd import ClusterMoments, LloydRule
 from expunge.solvers.plans.clusters import ClusterCoupling, make_cluster_plan
 
 POINTS = np.array(
@@ -27,7 +27,7 @@ COUPLINGS: tuple[ClusterCoupling, ...] = ("adaptive", "sequential")
 
 
 @dataclass(frozen=True, eq=False)
-class Lively(Lloyd):
+class Lively(LloydRule):
     """Lloyd's algorithm that takes few counts for 0: of so few points the path then depends on every answer."""
 
     DEAD: ClassVar[float] = 0.5
@@ -42,7 +42,7 @@ def learner(
         2, features, 8, **region, rho=rho, rounds=rounds, seeds=seeds, coupling=coupling, seed=2
     )  # fmt: skip
     rule = plan.learner.rule
-    assert isinstance(rule, Lloyd)
+    assert isinstance(rule, LloydRule)
     lively = Lively(rule.seeds, rule.query, rule.clusters, rule.explore, rule.sigma, rule.seed)
     return replace(plan.learner, rule=lively)
 

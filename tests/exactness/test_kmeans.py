@@ -14,7 +14,7 @@ from cases.clusters import POINTS, cluster_cases, cluster_controls
 from cases.toys import long_but
 from expunge.engine.checks import _state, _state_names, check_exact, compare
 from expunge.models import KMeans
-from expunge.solvers.lloyd import Lloyd
+from expunge.solvers.lloyd import LloydRule
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.NoiseWarning")
 
@@ -96,7 +96,7 @@ def compared(requests, estimator=KMeans, runs=400):
 @pytest.fixture(autouse=True)
 def _lively(monkeypatch):
     """Of so few points every count would be taken for noise."""
-    monkeypatch.setattr(Lloyd, "DEAD", 0.5)
+    monkeypatch.setattr(LloydRule, "DEAD", 0.5)
 
 
 @pytest.mark.parametrize("requests", [unlearn, pytest.param(stream, marks=pytest.mark.long)])

@@ -83,6 +83,8 @@ class SampledClusters:
 
     def joins(self, stage: Stage, keys: Keys, batch: Batch) -> Mask:
         """Say who joins in a stage."""
+        if len(keys) == 1:
+            return np.array([stage.joins_alone(keys.item(), batch[0][0])])
         return stage.joins(keys, batch[0])
 
     def chance(self, found: Found, batch: Batch) -> Array:
