@@ -18,6 +18,7 @@ from expunge.base.errors import BadPlan, BadRecords, NotAStore
 from expunge.engine.records.lookup import Lookup
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
+from expunge.solvers import Lloyd
 from expunge.store import failpoints, make_signing_key, scan
 from expunge.store.file import checksum
 from expunge.store.scanning import search
@@ -102,8 +103,8 @@ MODELS = {
     ),
     "projected": (lambda: expunge.LinearRegression(rho=0.4, target_range=(-1, 1), n_components=2), X[:, 1]),
     "ridge": (lambda: expunge.Ridge(1.0), X[:, 1]),
-    "k-means": (lambda: expunge.KMeans(3, radius=2.0, rho=0.4), None),
-    "k-means in a box": (lambda: expunge.KMeans(3, low=-2, high=3, rho=1.0), None),
+    "k-means": (lambda: expunge.KMeans(3, rho=0.4, solver=Lloyd(radius=2.0)), None),
+    "k-means in a box": (lambda: expunge.KMeans(3, rho=1.0, solver=Lloyd(low=-2, high=3)), None),
 }
 
 

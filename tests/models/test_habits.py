@@ -29,9 +29,10 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
         (HuberRegressor, {"warm_start": True}, r"warm_start: .* insert\(\) or partial_fit\(\)"),
         (Ridge, {"solver": "svd"}, "solver: Ridge .* Cholesky"),
         (Ridge, {"rho": 0.1}, "rho: Ridge .* no noise"),
-        (KMeans, {"n_init": 10}, "n_init: KMeans .* n_seeds"),
-        (KMeans, {"max_iter": 300}, "max_iter: KMeans .* n_rounds"),
-        (KMeans, {"init": "k-means++"}, "init: KMeans .* without looking"),
+        (KMeans, {"n_init": 10}, "n_init: KMeans .* ten starts"),
+        (KMeans, {"max_iter": 300}, "max_iter: KMeans .* settled"),
+        (KMeans, {"init": "k-means++"}, "init: KMeans .* the sample's"),
+        (KMeans, {"radius": 2.0}, r"radius: KMeans .* solver=expunge.solvers.Lloyd\(radius=...\)"),
         (LogisticRegression, {"roh": 0.1}, r"roh: .* Did you mean rho\?"),
         (
             LogisticRegression,

@@ -7,6 +7,7 @@ from scipy import sparse
 import expunge
 from cases.keys import keys_from
 from expunge.base.intake import Delete, Insert, Replace
+from expunge.solvers import Lloyd
 from expunge.store.sorting import Spool
 
 NUMBER, COLUMNS = 240, 4
@@ -29,7 +30,7 @@ MODELS = {
         expunge.HuberRegressor(rho=0.5, target_range=(-1, 1), solver="gradient_descent", steps=9, rate=0.5),
         REAL,
     ),
-    "k-means": (expunge.KMeans(3, radius=2.0, rho=0.5), None),
+    "k-means": (expunge.KMeans(3, rho=0.5, solver=Lloyd(radius=2.0)), None),
     "ridge": (expunge.Ridge(), REAL),
 }
 

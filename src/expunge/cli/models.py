@@ -75,7 +75,7 @@ def new_model(
     if kind is Kind.kmeans:
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
-        return expunge.KMeans(8 if clusters is None else clusters, rho=rho, radius=1.0, **common)
+        return expunge.KMeans(8 if clusters is None else clusters, rho=rho, expected_records=expected_records)
     common |= {"rho": rho, **_given(alpha=alpha, C=C)}
     if newton:
         del common["records_per_subject"]  # nothing depends on it: a subject may have any number

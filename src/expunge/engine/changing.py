@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import dithered
 from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array
-from expunge.engine.contributions import UNDER_WAY, Contributors, Records
+from expunge.engine.contributions import UNDER_WAY, Contributors, KeyedRecords, Records
 from expunge.engine.couplings.adaptive import adaptive
 from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.expected import expectation
@@ -307,7 +307,7 @@ def _move(
     watch: Callable[[int], None] | None,
 ) -> Change:  # fmt: skip
     """Decide by keys: change single rows of the sums, or find everything anew."""
-    moved = move(structure, records, transcript.sums, transcript.iterates[0], watch)
+    moved = move(structure, cast(KeyedRecords, records), transcript.sums, transcript.iterates[0], watch)
     anew = moved.staged is not None
     outcome = Outcome(
         edit.removed, edit.added, 0 if anew else None, moved.evaluations, 0, time.perf_counter() - began, float(anew)

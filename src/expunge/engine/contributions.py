@@ -147,15 +147,6 @@ class Contributors(Protocol):
         ``Totals.of([self.shift(place, step, path.upto(step), query, participation) for step in steps])`` will do.
         """
 
-    def parts(self) -> Iterator[Part]:
-        """Return all records, where everyone lies at one place, a part at a time; one at least, if it be empty.
-
-        Only learners with a structure ask for this, and for `moving`.
-        """
-
-    def moving(self) -> list[Moving]:
-        """Return the records that the staged edit moves: those that enter, those that leave."""
-
     def stage(self, edit: Edit) -> None:
         """Hold an edit ready."""
 
@@ -179,7 +170,17 @@ class Contributors(Protocol):
         """Return the columns of a place, in the same order."""
 
 
-class Records(Contributors, Protocol):
+class KeyedRecords(Contributors, Protocol):
+    """Contributors who all lie at one place, with a key each: what learners with a structure need."""
+
+    def parts(self) -> Iterator[Part]:
+        """Return all records, a part at a time; at least one part, if it be empty."""
+
+    def moving(self) -> list[Moving]:
+        """Return the records that the staged edit moves: those that enter, those that leave."""
+
+
+class Records(KeyedRecords, Protocol):
     """Records by place, which can be laid out, asked for and changed."""
 
     def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:

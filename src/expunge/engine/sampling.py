@@ -1,4 +1,4 @@
-"""Learners with a structure from a keyed sample: fit, change and check them. (docs/guarantee.md#structure-from-a-sample)
+"""Learners with a structure from a keyed sample: fit, change, check. (docs/guarantee.md#structure-from-a-sample)
 
 No coin is tossed and no noise drawn: all that is kept is a function of records, keys, and seeds that look at no record.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from expunge.base.columns import stack
 from expunge.base.types import Array, Batch, Ints, Keys, Mask
-from expunge.engine.contributions import AT_ONCE, Contributors, Moving
+from expunge.engine.contributions import AT_ONCE, KeyedRecords, Moving
 from expunge.engine.forward import Staged
 from expunge.engine.structures import Structure
 from expunge.engine.transcript import Rows
@@ -21,7 +21,7 @@ from expunge.engine.transcript import Rows
 Watch = Callable[[int], None]
 
 
-def fit_structure(structure: Structure, records: Contributors, watch: Watch | None = None) -> Staged:
+def fit_structure(structure: Structure, records: KeyedRecords, watch: Watch | None = None) -> Staged:
     """Find the structure in the sample, stage by stage, and sum over everyone: all rows of the transcript."""
     found = find_structure(structure, records)
     if watch is not None:
@@ -30,7 +30,7 @@ def fit_structure(structure: Structure, records: Contributors, watch: Watch | No
     return Staged(0, sum_everyone(structure, found, records), packed, packed)
 
 
-def find_structure(structure: Structure, records: Contributors) -> tuple[Any, ...]:
+def find_structure(structure: Structure, records: KeyedRecords) -> tuple[Any, ...]:
     """Return what is found in the sample. Nothing but this looks at who has joined."""
     found: tuple[Any, ...] = ()
     joined: list[Mask] = []
@@ -56,7 +56,7 @@ def _stacked(batches: list[Batch]) -> Batch:
     return tuple([stack(list(columns)) for columns in zip(*batches, strict=True)])
 
 
-def sum_everyone(structure: Structure, found: tuple[Any, ...], records: Contributors) -> Array:
+def sum_everyone(structure: Structure, found: tuple[Any, ...], records: KeyedRecords) -> Array:
     """Return the exact sums over everyone, given the structure."""
     sums = np.zeros((structure.rows(found), structure.width))
     for part in records.parts():
@@ -79,7 +79,7 @@ class Moved:
 
 
 def move(
-    structure: Structure, records: Contributors, sums: Rows, packed: Array, watch: Watch | None = None
+    structure: Structure, records: KeyedRecords, sums: Rows, packed: Array, watch: Watch | None = None
 ) -> Moved:  # fmt: skip
     """Say what the staged edit changes.
 
@@ -115,7 +115,7 @@ def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array) -> None:
         new[row] = (sums[row] if row not in new else new[row]) + value
 
 
-def chance_to_move(structure: Structure, records: Contributors, packed: Array) -> float:
+def chance_to_move(structure: Structure, records: KeyedRecords, packed: Array) -> float:
     """Return how likely a request is to find all anew, over the keys of those who leave or enter; their own is secret.
 
     Records with one key join together.
@@ -130,7 +130,7 @@ def chance_to_move(structure: Structure, records: Contributors, packed: Array) -
 
 
 def structure_problems(
-    structure: Structure, records: Contributors, sums: Array, packed: Array, tolerance: float
+    structure: Structure, records: KeyedRecords, sums: Array, packed: Array, tolerance: float
 ) -> list[str]:
     """Find everything again, and name what does not agree."""
     try:

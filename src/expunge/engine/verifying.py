@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from expunge.base.columns import rows_in
 from expunge.base.types import Array
-from expunge.engine.contributions import AT_ONCE, Contributors
+from expunge.engine.contributions import AT_ONCE, Contributors, KeyedRecords
 from expunge.engine.couplings.common import Sums
 from expunge.engine.laws import Laws
 from expunge.engine.learner import Learner, Transcript
@@ -83,7 +84,8 @@ def _verify_structure(
     if transcript.steps != 1:
         problems.append(f"iterates: {transcript.steps} rows, where there should be 1")
     else:
-        problems += structure_problems(structure, records, transcript.sums[:], transcript.iterates[0], tolerance)
+        keyed = cast(KeyedRecords, records)
+        problems += structure_problems(structure, keyed, transcript.sums[:], transcript.iterates[0], tolerance)
     return Verification(tuple(problems[:MOST_PROBLEMS]), None, 1, records.count)
 
 

@@ -11,6 +11,7 @@ from expunge.models.file import check_described, opened
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.projecting import unpacked
 from expunge.models.saving import NOT_DESCRIBED
+from expunge.solvers.cluster_choices import Lloyd
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
 from expunge.store.state import PROJECTION, Description
@@ -52,9 +53,10 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     said = owner.description
     kind: type[ForgettingModel] = getattr(models, said.model)
     strange = any(hasattr(kind, name) or name in NOT_DESCRIBED for name in said.attributes)
-    if strange or not set(said.parameters) <= set(kind._get_param_names()):
+    parameters = _as_of_today(said)
+    if strange or not set(parameters) <= set(kind._get_param_names()):
         raise CorruptStore(f"{owner.path}: it does not describe a {said.model} of this version; restore a backup.")
-    model = kind(**_as_of_today(said))
+    model = kind(**parameters)
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):
@@ -68,7 +70,15 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
 
 
 def _as_of_today(said: Description) -> dict[str, Any]:
-    """Return a model's parameters; files from before clip='auto' say None for it, and their plan has a clip."""
-    if said.parameters.get("clip", "none") is None and said.plan.clip is not None:
-        return {**said.parameters, "clip": "auto"}
-    return said.parameters
+    """Return a model's parameters, where files of earlier versions have other ones.
+
+    From before clip='auto' they say None for it, and their plan has a clip. From before k-means had solvers they have
+    Lloyd's parameters among the model's.
+    """
+    parameters = dict(said.parameters)
+    if parameters.get("clip", "none") is None and said.plan.clip is not None:
+        parameters["clip"] = "auto"
+    if said.model == "KMeans" and "solver" not in parameters:
+        own = {name: parameters.pop(name) for name in Lloyd().get_params() if name in parameters}
+        parameters["solver"] = Lloyd(**own)
+    return parameters

@@ -73,3 +73,7 @@ class Lloyd(Choice):
     n_seeds: int | None = None
     coupling: str = "adaptive"
     records_per_subject: int = 1
+
+
+CHOICES: tuple[type, ...] = (KeyedSample, Lloyd)
+"""All that a file may name."""

@@ -1,4 +1,4 @@
-"""k-means as a structure from a keyed sample: three stages, then cells, and everyone's exact counts and sums in them."""
+"""k-means as a structure from a keyed sample: three stages, then cells, and exact sums over everyone in them."""
 
 from __future__ import annotations
 

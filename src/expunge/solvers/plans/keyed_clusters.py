@@ -161,7 +161,8 @@ class KeyedClusterPlan(Sized):
         """Return a few made-up points, and a learner with the plan's own settings for them."""
         clusters, rho = min(self.clusters, CLUSTERS), max(self.rho, 0.5)
         small = replace(self, clusters=clusters, features=1, records=8, rho=rho, seeds=min(self.seeds, 3))
-        points = min(1.0, self.bound) * rng.permutation(np.linspace(-1.0, 1.0, RECORDS)) * rng.uniform(0.9, 1.0, RECORDS)
+        points = rng.permutation(np.linspace(-1.0, 1.0, RECORDS)) * rng.uniform(0.9, 1.0, RECORDS)
+        points *= min(1.0, self.bound)
         says = f"{RECORDS} made-up points, {clusters} cluster{'s' * (clusters > 1)}, 1 feature, one point deleted"
         named = ("features", "clusters", "rho", "seeds")
         parts = tuple((name, getattr(self, name), getattr(small, name)) for name in named)
@@ -223,7 +224,8 @@ class KeyedClusterPlan(Sized):
         low, high = self.size_class
         return (
             f"there {are(records)} now {counted(records, 'record')}, and the plan is for {low:,} to {high:,}. "
-            "replan() makes a new plan; it is a fresh fit. With replan(expected_records=...) the new plan lasts longer.",
+            "replan() makes a new plan; it is a fresh fit. With replan(expected_records=...) the new plan lasts "
+            "longer.",
             SizeWarning,
         )
 

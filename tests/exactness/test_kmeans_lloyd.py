@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cases.clusters import POINTS, cluster_cases, cluster_controls
+from cases.clusters import POINTS, cluster_cases, cluster_controls, lloyd
 from cases.toys import long_but
 from expunge.engine.checks import _state, _state_names, check_exact, compare
 from expunge.models import KMeans
@@ -51,7 +51,7 @@ def test_without_the_mistake_the_same_problem_passes(control):
 
 
 def small(rng, estimator=KMeans):
-    return estimator(2, radius=1.0, rho=0.7, n_rounds=3, n_seeds=3, expected_records=8, random_state=rng)
+    return lloyd(2, estimator, radius=1.0, rho=0.7, n_rounds=3, n_seeds=3, expected_records=8, random_state=rng)
 
 
 def unlearn(model):
