@@ -161,7 +161,9 @@ class SecretStream:
 class Layout(np.random.Generator):
     """Draws where records lie, which can be seen; and from a secret stream the keys that say who is in a sample."""
 
-    secret: SecretStream
+    def __init__(self, bits: np.random.BitGenerator, secret: SecretStream) -> None:
+        super().__init__(bits)
+        self.secret = secret
 
 
 def secret_keys(rng: np.random.Generator, number: int) -> Keys:
@@ -220,12 +222,14 @@ class Randomness:
     @property
     def plan(self) -> np.random.Generator:
         """For what a plan draws, such as the seeds of centres or a projection: it is kept."""
-        return self._streams.get("plan") or self._generator("plan")
+        made: np.random.Generator = self._streams.get("plan") or self._generator("plan")
+        return made
 
     @property
     def layout(self) -> Layout:
         """For where records lie, and for their keys."""
-        return self._streams.get("layout") or self._layout()
+        made: Layout = self._streams.get("layout") or self._generator("layout")
+        return made
 
     @property
     def noise(self) -> SecretStream:
@@ -237,18 +241,12 @@ class Randomness:
         """For what couplings toss."""
         return self._streams.get("coins") or self._secret("coins")
 
-    def _bits(self, label: str) -> np.random.PCG64:
+    def _generator(self, label: str) -> Any:
         self._check()
         source: Any = _Bits(hashlib.shake_256(self._key + f"generator {label}".encode()).digest(32))
-        return np.random.PCG64(source)  # takes it, whatever types say
-
-    def _generator(self, label: str) -> np.random.Generator:
-        made = self._streams[label] = np.random.Generator(self._bits(label))
-        return made
-
-    def _layout(self) -> Layout:
-        made = self._streams["layout"] = Layout(self._bits("layout"))
-        made.secret = self._secret("keys")
+        bits = np.random.PCG64(source)  # takes it, whatever types say
+        made = Layout(bits, self._secret("keys")) if label == "layout" else np.random.Generator(bits)
+        self._streams[label] = made
         return made
 
     def _secret(self, label: str) -> SecretStream:

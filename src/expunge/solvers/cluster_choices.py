@@ -5,41 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-import numpy as np
-
 from expunge.base.errors import UnknownParameter
 from expunge.solvers.keyed_sample import BOUND, GROUPS
 
 
-class Choice:
-    """Parameters that can be read and set by name, as scikit-learn has it: with ``solver__``, those of a model."""
+class Parameters:
+    """Parameters that can be asked for, set, compared and shown, as scikit-learn does it, without scikit-learn."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all parameters."""
+        """Return all parameters by name."""
         known: Any = self
         return {one.name: getattr(self, one.name) for one in fields(known)}
 
     def set_params(self, **params: Any) -> Self:
-        """Set some parameters."""
+        """Set parameters; return the object itself."""
         known = self.get_params()
-        for name, value in params.items():
+        for name in params:
             if name not in known:
                 names = ", ".join(known)
                 raise UnknownParameter(f"{name}: {type(self).__name__} has no such parameter. There are {names}.")
+        for name, value in params.items():
             setattr(self, name, value)
         return self
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        mine, others = self.get_params(), other.get_params()
-        return all(np.array_equal(value, others[name]) for name, value in mine.items())
-
-    __hash__ = None  # type: ignore[assignment]
+    def __repr__(self) -> str:
+        """Show what is not as by default."""
+        default = type(self)().get_params()
+        said = [f"{name}={value!r}" for name, value in self.get_params().items() if repr(value) != repr(default[name])]
+        return f"{type(self).__name__}({', '.join(said)})"
 
 
-@dataclass(eq=False)
-class KeyedSample(Choice):
+@dataclass(kw_only=True, repr=False, eq=False)
+class KeyedSample(Parameters):
     """k-means from a keyed sample, and exact sums over cells: no noise, no declared region.
 
     Numbers are at most ``bound``, and exact to 2⁻⁸⁰ of it. There are at most ``seeds`` seeds, up to 256: the more, the
@@ -53,8 +50,8 @@ class KeyedSample(Choice):
     seeds: int = GROUPS
 
 
-@dataclass(eq=False)
-class Lloyd(Choice):
+@dataclass(kw_only=True, repr=False, eq=False)
+class Lloyd(Parameters):
     """Lloyd's algorithm with noisy sums and counts, in a declared region: a kept deletion leaves the centres alone.
 
     Declare the region of the points, from public knowledge: ``radius`` (around 0), or ``low`` and ``high``, a number or
@@ -63,7 +60,7 @@ class Lloyd(Choice):
     as many as there are clusters, which the last of ``n_rounds`` refine.
 
     >>> Lloyd(radius=2.0).set_params(n_rounds=4)
-    Lloyd(radius=2.0, low=None, high=None, n_rounds=4, n_seeds=None, coupling='adaptive', records_per_subject=1)
+    Lloyd(radius=2.0, n_rounds=4)
     """
 
     radius: Any = None
