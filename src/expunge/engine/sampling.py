@@ -89,7 +89,8 @@ def move(
     found, moving = structure.unpack(packed), records.moving()
     number = sum(len(each.keys) for each in moving)
     if any(in_sample(structure, found, each.keys, each.batch) for each in moving):
-        return Moved({}, fit_structure(structure, records, watch), number + records.count)
+        left = records.count + sum(len(each.keys) if each.enters else -len(each.keys) for each in moving)
+        return Moved({}, fit_structure(structure, records, watch), number + left)
     return Moved(_new_rows(structure, found, moving, sums), None, number)
 
 

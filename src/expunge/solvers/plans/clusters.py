@@ -133,7 +133,7 @@ class ClusterPlan(Sized):
     @property
     def per_column(self) -> tuple[str, ...]:
         """Which parameters of the model may be given column by column."""
-        return "low", "high"
+        return "solver__low", "solver__high"
 
     def flaw(self) -> str | None:
         """Say if there is nothing to begin with."""
@@ -162,7 +162,8 @@ class ClusterPlan(Sized):
     def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
         """Return the parameters in which the model of a small problem differs, apart from those of columns."""
         return {
-            "rho": rho, "expected_records": size.records, "records_per_subject": 1, "n_rounds": size.steps,
+            "rho": rho, "expected_records": size.records, "solver__records_per_subject": 1,
+            "solver__n_rounds": size.steps,
             "random_state": None,
         }  # fmt: skip
 
