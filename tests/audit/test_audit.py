@@ -104,6 +104,7 @@ MODELS = {
     "projected": (lambda: expunge.LinearRegression(rho=0.4, target_range=(-1, 1), n_components=2), X[:, 1]),
     "ridge": (lambda: expunge.Ridge(1.0), X[:, 1]),
     "k-means": (lambda: expunge.KMeans(3, rho=0.4, solver=Lloyd(radius=2.0)), None),
+    "k-means from a sample": (lambda: expunge.KMeans(3, rho=0.4), None),
     "k-means in a box": (lambda: expunge.KMeans(3, rho=1.0, solver=Lloyd(low=-2, high=3)), None),
 }
 

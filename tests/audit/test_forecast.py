@@ -86,6 +86,14 @@ def test_the_plan_and_the_sizes_are_those_of_a_real_fit(model):
     assert all(found.advice)
 
 
+def test_of_a_keyed_sample_the_planned_share_of_deletions_fits_anew(unmeasured):
+    found = forecast(KMeans(3, rho=0.05), 20_000, 6)
+    assert tuple(found.typical) == (0.05, 0.05)
+    assert found.worst_case == found.plan.worst_case()
+    assert "About 0.05 of all deletions fit anew" in found.advice[0]
+    assert "rho is 47 times below" in forecast(KMeans(3, rho=0.00025), 20_000, 6).advice[1]
+
+
 def test_less_rho_means_more_noise_and_fewer_replays(unmeasured):
     some, few = (forecast(LogisticRegression(rho=rho), 100_000, 10) for rho in (0.3, 0.01))
     assert few.sigma > some.sigma
@@ -199,7 +207,8 @@ def test_advice_tells_when_noise_costs_accuracy_and_what_rho_1_takes(unmeasured)
         (LogisticRegression(steps=10**10), 10, 5, {}, "steps=10000000000"),
         (LogisticRegression(epochs=1000, steps=10**5), 10, 5, {}, "epochs=1000"),
         (LogisticRegression(epochs="many"), 10, 5, {}, "epochs='many'"),
-        (KMeans(3), 10, 5, {}, "radius"),
+        (KMeans(3, solver=Lloyd()), 10, 5, {}, "radius"),
+        (KMeans(3), 2, 5, {}, "n_clusters=3"),
         (KMeans(3, solver=Lloyd(low=0, high=[1, 2])), 10, 5, {}, "high"),
         (KMeans(3, solver=Lloyd(radius=1.0)), 2, 5, {}, "n_clusters=3"),
         (KMeans(3, solver=Lloyd(radius=1.0, n_rounds=10**9)), 10, 5, {}, "n_rounds"),

@@ -46,6 +46,7 @@ PLANS = {
     "svm of five": lambda: plan_of(expunge.LinearSVC(rho=0.3, fit_intercept=False), FIVE),
     "huber": lambda: plan_of(expunge.HuberRegressor(rho=0.3, target_range=(-1, 1)), X[:, 1]),
     "linear": lambda: plan_of(expunge.LinearRegression(rho=0.3, target_range=(-1, 1)), X[:, 1]),
+    "k-means from a sample": lambda: plan_of(expunge.KMeans(3, rho=0.3, random_state=0)),
     "k-means": lambda: plan_of(expunge.KMeans(3, rho=0.3, random_state=0, solver=Lloyd(radius=2.0))),
     "k-means in a box": lambda: plan_of(
         expunge.KMeans(3, rho=0.3, random_state=0, solver=Lloyd(low=-3, high=[3, 2, 5], coupling="sequential"))

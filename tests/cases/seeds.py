@@ -39,7 +39,7 @@ def recovered_contribution(model: Any, gone: AnyArray, guess: int) -> Array:
 
 def stand_in(model: Any, gone: AnyArray, guess: int) -> Any:
     """Fit a model of the same kind with a guess to zeros, as many as there were records."""
-    known = {name: value for name, value in model.get_params().items() if name != "random_state"}
+    known = {name: value for name, value in model.get_params(deep=False).items() if name != "random_state"}
     other = type(model)(**known, random_state=guess)
     ids = np.sort(np.concatenate([model.ids_, gone]))
     targets = () if not hasattr(model, "classes_") else (np.resize(model.classes_, len(ids)),)

@@ -84,7 +84,7 @@ class Case:
 
 
 def _clone(model):
-    return type(model)(**model.get_params())
+    return type(model)(**model.get_params(deep=False))
 
 
 def logistic(**more):
