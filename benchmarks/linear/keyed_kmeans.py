@@ -4,10 +4,10 @@
 
 Six problems, ten seeds each, through `expunge.KMeans` with its defaults but ρ: inertia as a ratio to that of
 scikit-learn's `KMeans(n_init=10)`, mean and worst; the share of records in the sample, of all and of the farthest
-0.1 %, in units of ρ. Every problem ends with deletions of records outside the sample, after which the state must be, bit for
-bit, that of a fresh fit with the same keys. Then 1,000 deletions one by one, of whoever comes, with every state
+0.1 %, in units of ρ. Every problem ends with deletions of records outside the sample, after which the state must be,
+bit for bit, that of a fresh fit with the same keys. Then 1,000 deletions one by one, of whoever comes, with every state
 compared; what a kept deletion takes; and seconds of the numerics alone: a fit of 500,000 × 10, a read of the model, and
-the cell of one record with what it contributes. About ten minutes; covtype is left out if it is missing. Writes
+the cell of one record with what it contributes. About five minutes; covtype is left out if it is missing. Writes
 out/keyed-kmeans.json.
 """
 

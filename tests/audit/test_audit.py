@@ -122,8 +122,9 @@ def test_every_kind_of_model_can_be_audited(tmp_path, name):
     assert result(found, "score").result == "measured"
     assert found.facts.plan
     kinds = {"ridge": "sums", "descent": "rounds", "k-means": "rounds", "k-means in a box": "rounds"}
+    kinds["k-means from a sample"] = "sums"
     assert found.drawing.kind == kinds.get(name, "steps")
-    assert (found.noise is None) == (name in ("without noise", "ridge", "k-means in a box"))
+    assert (found.noise is None) == (name in ("without noise", "ridge", "k-means in a box", "k-means from a sample"))
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -16,13 +16,3 @@ def mix(x: Keys, keys: tuple[int, int] = (0, 0)) -> Keys:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x = x ^ (x >> np.uint64(31))
     return x
-
-
-def mix_one(x: int, keys: tuple[int, int] = (0, 0)) -> int:
-    """Scramble one 64-bit number, as `mix` does."""
-    for key in keys:
-        x ^= key
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        x = x ^ (x >> 31)
-    return x

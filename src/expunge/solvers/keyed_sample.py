@@ -17,7 +17,8 @@ import numpy as np
 from expunge.base.checking import check_positive, check_rho, is_number
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.types import Array, Keys, Mask
-from expunge.engine.hashing import mix, mix_one
+from expunge.engine.hashing import mix
+from expunge.engine.records.lookup import mix_one
 from expunge.solvers.weighted_kmeans import (
     GOLDEN,
     begun,

@@ -105,9 +105,9 @@ def _whole(name: str, value: Any, most: int, least: int = 1) -> int:
 def _declared(model: Any, classes: Any) -> Any:
     """Return a model that has declared what a fit would read from the targets."""
     model = clone(model)
-    steps = 1.0
-    for name in ("steps", "epochs", "n_rounds"):
-        given = getattr(model, name, None)
+    steps, known = 1.0, model.get_params()
+    for name in ("steps", "epochs", "solver__n_rounds"):
+        given = known.get(name)
         steps *= given if isinstance(given, (int, float)) else 1
         if steps > MOST_STEPS:
             raise BadPlan(f"{name}={given!r}: more than {MOST_STEPS:,} steps cannot be forecast; give fewer.")

@@ -15,7 +15,7 @@ from expunge.base.errors import BadRecords, UnknownId
 from expunge.base.intake import Delete, as_ids, check_distinct, check_named, once
 from expunge.base.types import AnyArray, Batch, Ints, Keys, Mask
 from expunge.engine.contributions import UNDER_WAY, Located
-from expunge.engine.hashing import mix, mix_one
+from expunge.engine.hashing import mix
 from expunge.engine.records.index import HashIndex
 from expunge.engine.records.places import Places
 from expunge.engine.schedules import SLOT_BITS, SLOT_MASK, Edit
@@ -68,6 +68,16 @@ def _unkeyed(ids: AnyArray) -> Keys:
 def hash_one(ids: AnyArray, key: bytes = b"") -> int:
     """Hash the only id of an array, as `hashes` does."""
     return mix_one(ids.item(0) % 2**64, _halves(key)) if ids.dtype.kind == "i" else int(hashes(ids, key).item(0))
+
+
+def mix_one(x: int, keys: tuple[int, int] = (0, 0)) -> int:
+    """Scramble one 64-bit number, as `mix` does."""
+    for key in keys:
+        x ^= key
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        x = x ^ (x >> 31)
+    return x
 
 
 class Lookup:

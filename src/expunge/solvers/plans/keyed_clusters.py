@@ -159,7 +159,7 @@ class KeyedClusterPlan(Sized):
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up points, and a learner with the plan's own settings for them."""
-        clusters, rho = min(self.clusters, CLUSTERS), max(self.rho, 0.5)
+        clusters, rho = min(self.clusters, CLUSTERS), max(self.rho, 0.8)
         small = replace(self, clusters=clusters, features=1, records=8, rho=rho, seeds=min(self.seeds, 3))
         points = rng.permutation(np.linspace(-1.0, 1.0, RECORDS)) * rng.uniform(0.9, 1.0, RECORDS)
         points *= min(1.0, self.bound)
