@@ -89,7 +89,7 @@ def sampled(model: expunge.KMeans) -> Mask:
     structure, keys = cast(KeyedClusterPlan, model.plan_).structure, model._records.keys_at(0)
     found = structure.unpack(model.transcript_.iterates[0])
     batch = model._records.batch_at(0)
-    joined = np.any([structure.joins(stage, keys, batch) for stage in found[: structure.stages]], axis=0)
+    joined = structure.sampled(found, keys, batch)
     return np.asarray(joined[np.argsort(model._records.all_ids())])
 
 

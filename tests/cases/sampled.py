@@ -14,7 +14,7 @@ from expunge.base.types import Array, Batch, Keys, Mask
 from expunge.engine.changing import change
 from expunge.engine.learner import Learner
 from expunge.solvers.keyed_sample import KeyedClusters, Stage
-from expunge.solvers.sampled_clusters import SampledClusters
+from expunge.solvers.sampled_clusters import Found, SampledClusters
 
 POINTS: Array = np.array([[0.9], [-0.7], [0.8], [-0.3], [-1.9], [0.1], [0.6], [-0.2]])
 """Six that are there and two that come."""
@@ -33,17 +33,17 @@ class OnEveryone(SampledClusters):
     """The structure is fitted on everyone; that it must be fitted anew is decided by keys."""
 
     def joins(self, stage: Stage, keys: Keys, batch: Batch) -> Mask:
-        """Say yes to all, where more than one is asked about."""
-        return super().joins(stage, keys, batch) if len(keys) == 1 else np.ones(len(keys), dtype=bool)
+        """Say yes to all."""
+        return np.ones(len(keys), dtype=bool)
 
 
 @dataclass(frozen=True)
 class NeverAnew(SampledClusters):
     """One in the sample leaves, and it is not fitted anew."""
 
-    def joins(self, stage: Stage, keys: Keys, batch: Batch) -> Mask:
+    def sampled(self, found: Found, keys: Keys, batch: Batch) -> Mask:
         """Say no, where one is asked about."""
-        return super().joins(stage, keys, batch) & (len(keys) > 1)
+        return super().sampled(found, keys, batch) & (len(keys) > 1)
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class OfThree(SampledClusters):
     def joins(self, stage: Stage, keys: Keys, batch: Batch) -> Mask:
         """Compare keys with the third of those that were there."""
         return np.asarray(keys <= (np.sort(keys)[:3][-1] if self.lowest is None else self.lowest))
+
+    def sampled(self, found: Found, keys: Keys, batch: Batch) -> Mask:
+        """Compare keys with the third of those that were there."""
+        return self.joins(found[0], keys, batch)
 
 
 def as_at_the_first_fit(

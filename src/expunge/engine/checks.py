@@ -226,11 +226,10 @@ def _by_keys(structure: Structure, records: MemoryRecords, transcript: Transcrip
     """Return the state of a learner with a structure from a keyed sample: keys, who is in it, and all that follows."""
     found = structure.unpack(transcript.iterates[0])
     keys, batch = records.keys_at(0)[slots], tuple([column[slots] for column in records.batch_at(0)])
-    joined = [structure.joins(stage, keys, batch) for stage in found[: structure.stages]]
     sums = np.zeros((structure.most_rows, structure.width))
     sums[: transcript.sums.shape[0]] = transcript.sums[:]
     return {
-        "samples": np.any(joined, axis=0).astype(float),
+        "samples": structure.sampled(found, keys, batch).astype(float),
         "keys": (keys >> np.uint64(32)).astype(float),
         "rest": (keys & np.uint64(2**32 - 1)).astype(float),
         "found": transcript.iterates[0].copy(),

@@ -64,11 +64,6 @@ def sum_everyone(structure: Structure, found: tuple[Any, ...], records: KeyedRec
     return sums
 
 
-def in_sample(structure: Structure, found: tuple[Any, ...], keys: Keys, batch: Batch) -> bool:
-    """Say whether any of some records is in the sample, or would be, given what was found in it."""
-    return any(structure.joins(stage, keys, batch).any() for stage in found[: structure.stages])
-
-
 @dataclass
 class Moved:
     """What a request changes: single rows of the sums, or everything, if somebody in the sample moves."""
@@ -88,7 +83,7 @@ def move(
     """
     found, moving = structure.unpack(packed), records.moving()
     number = sum(len(each.keys) for each in moving)
-    if any(in_sample(structure, found, each.keys, each.batch) for each in moving):
+    if any(structure.sampled(found, each.keys, each.batch).any() for each in moving):
         left = records.count + sum(len(each.keys) if each.enters else -len(each.keys) for each in moving)
         return Moved({}, fit_structure(structure, records, watch), number + left)
     return Moved(_new_rows(structure, found, moving, sums), None, number)
@@ -107,12 +102,14 @@ def _new_rows(structure: Structure, found: tuple[Any, ...], moving: list[Moving]
 
 def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array) -> None:
     """Add values to rows, which are copied before they change."""
-    if len(rows) > 1:
-        rows, at = np.unique(rows, return_inverse=True)
-        added = np.zeros((len(rows), values.shape[1]))
-        np.add.at(added, at, values)
-        values = added
-    for row, value in zip(rows.tolist(), values, strict=True):
+    if len(rows) == 1:
+        row = rows.item()
+        new[row] = (sums[row] if row not in new else new[row]) + values[0]
+        return
+    rows, at = np.unique(rows, return_inverse=True)
+    added = np.zeros((len(rows), values.shape[1]))
+    np.add.at(added, at, values)
+    for row, value in zip(rows.tolist(), added, strict=True):
         new[row] = (sums[row] if row not in new else new[row]) + value
 
 

@@ -79,6 +79,9 @@ class Structure(Protocol):
     def joins(self, stage: Any, keys: Keys, batch: Batch) -> Mask:
         """Say who joins in a stage: the same for each record, in whatever batch it comes."""
 
+    def sampled(self, found: tuple[Any, ...], keys: Keys, batch: Batch) -> Mask:
+        """Say who joins in any stage, given what was found."""
+
     def chance(self, found: tuple[Any, ...], batch: Batch) -> Array:
         """Return how likely each record is to join, over its own key."""
 

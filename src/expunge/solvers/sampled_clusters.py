@@ -83,9 +83,15 @@ class SampledClusters:
 
     def joins(self, stage: Stage, keys: Keys, batch: Batch) -> Mask:
         """Say who joins in a stage."""
-        if len(keys) == 1:
-            return np.array([stage.joins_alone(keys.item(), batch[0][0])])
         return stage.joins(keys, batch[0])
+
+    def sampled(self, found: Found, keys: Keys, batch: Batch) -> Mask:
+        """Say who joins in any stage."""
+        stages = found[: self.stages]
+        if len(keys) == 1:
+            key, point = keys.item(), batch[0][0]
+            return np.array([any(stage.joins_alone(key, point) for stage in stages)])
+        return np.asarray(np.any([stage.joins(keys, batch[0]) for stage in stages], axis=0))
 
     def chance(self, found: Found, batch: Batch) -> Array:
         """Return how likely each record is to join in any stage."""
