@@ -42,6 +42,7 @@ def write_models(folder: Path) -> list[Path]:
         "descent": expunge.LogisticRegression(rho=0.5, solver="gradient_descent").fit(X, Y),
         "projected": expunge.LogisticRegression(rho=0.5, n_components=2).fit(X, Y),
         "arrival": expunge.HuberRegressor(schedule="arrival", target_range=(-1, 1), rho=1.0).fit(X, X[:, 0]),
+        "sampled clusters": expunge.KMeans(2).fit(X),
         "clusters": expunge.KMeans(2, solver=Lloyd(low=[-3] * 3, high=[3] * 3)).fit(X),
         "ridge": expunge.Ridge(feature_bound=9, target_bound=9).fit(X, X[:, 0]),
     }

@@ -41,15 +41,17 @@ def all_numbers(file: StoreFile, table: Table, dtype: Any) -> AnyArray:
 class StoredRows:
     """Rows in a store: read as a whole when first needed, written through in pieces."""
 
-    def __init__(self, file: StoreFile, table: Table, width: int, steps: int | None = None, piece: int = PIECE) -> None:
+    def __init__(
+        self, file: StoreFile, table: Table, width: int, steps: int | None = None, piece: int | None = None
+    ) -> None:
         self._file = file
         self._table = table
         self._width = width
         self._expected = steps
-        self._at_once = max(1, piece // max(8 * width, 1))
+        self._at_once = max(1, (piece or PIECE) // max(8 * width, 1))
 
     @classmethod
-    def store(cls, file: StoreFile, table: Table, array: Array, piece: int = PIECE) -> StoredRows:
+    def store(cls, file: StoreFile, table: Table, array: Array, piece: int | None = None) -> StoredRows:
         """Write a table again."""
         rows = cls(file, table, array.shape[1], None, piece)
         rows._loaded = ArrayRows(array)

@@ -33,7 +33,7 @@ from expunge.store.keys import Signer, fingerprint
 from expunge.store.layout import ColumnType, Layout
 from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, is_hex
 from expunge.store.records import Inventory, StoredRecords
-from expunge.store.rows import CELLS, PIECE, StoredRows
+from expunge.store.rows import CELLS, StoredRows
 from expunge.tables.schema.columns import SCHEMA_PARTS
 
 DESCRIPTION, STATE, SIGNER = 0, 1, 2
@@ -270,7 +270,7 @@ def store_transcript(file: StoreFile, learner: Learner, transcript: Transcript) 
     """Write a transcript again."""
     for name, table in transcript.tables.items():
         cells = learner.structure is not None and name == "sums"
-        StoredRows.store(file, name, table[:], CELLS if cells else PIECE)
+        StoredRows.store(file, name, table[:], CELLS if cells else None)
 
 
 # --- requests that wait -------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ class KeyedClusterPlan(Sized):
 
     @property
     def numbers(self) -> int:
-        """How many numbers a row of the sums has."""
-        return self.structure.width
+        """How many numbers what is found in the sample has: a file has at least as many."""
+        return self.structure.packed
 
     @property
     def rounding_error(self) -> float:
