@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sklearn.cluster
@@ -29,6 +29,8 @@ from benchmarks.linear.quantized import EPSILONS, QuantizedKMeans
 from benchmarks.smoke import IMAGES, OUT, SMOKE, parser_of, sized
 from expunge.base.errors import NoiseWarning
 from expunge.base.types import Array, Ints
+from expunge.solvers import Lloyd
+from expunge.solvers.plans.clusters import ClusterPlan
 
 RHOS = (0.2, 0.05, 0.01)
 ASKED = {"blobs": 1.10, "covtype": 1.25}
@@ -52,9 +54,10 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 def forgetting(X: Array, k: int, box: tuple[float, float], rho: float, seed: int, victims: Ints) -> dict[str, Any]:
     """Fit our model, then delete one record after the other."""
-    model = expunge.KMeans(k, rho=rho, low=box[0], high=box[1], random_state=seed)
+    model = expunge.KMeans(k, rho=rho, random_state=seed, solver=Lloyd(low=box[0], high=box[1]))
     fit, _ = timed(lambda: model.fit(X))
-    inertia, seeds = model.inertia_, model.plan_.centers[0]
+    plan = cast(ClusterPlan, model.plan_)
+    inertia, seeds = model.inertia_, plan.centers[0]
     expected = float(model.replay_probability(victims[:200]).mean())  # also builds the index of ids
     costs, replays, evaluations = [], 0, 0
     for victim in victims.tolist():
@@ -67,7 +70,7 @@ def forgetting(X: Array, k: int, box: tuple[float, float], rho: float, seed: int
         "method": "Expunge", "setting": rho, "seed": seed, "inertia": inertia, "fit": fit, "seeds": seeds,
         "deletion": float(np.mean([seconds for seconds, _ in costs])), "kept": float(np.median(kept)),
         "redone": replays / len(victims), "expected": expected,
-        "relative evaluations": evaluations / len(victims) / (model.plan_.rounds * len(X)),
+        "relative evaluations": evaluations / len(victims) / (plan.rounds * len(X)),
         "verified": model.verify().ok,
     }  # fmt: skip
 

@@ -19,7 +19,7 @@ from expunge.base.errors import BadPlan, BadRecords, NotAStore
 from expunge.engine.records.lookup import Lookup
 from expunge.engine.transcript import Path
 from expunge.models.forgetting import ForgettingModel
-from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent, Lloyd
 from expunge.store import failpoints, make_signing_key, scan
 from expunge.store.file import checksum
 from expunge.store.scanning import search
@@ -113,8 +113,9 @@ MODELS = {
         X[:, 1],
     ),
     "ridge": (lambda: expunge.Ridge(1.0), X[:, 1]),
-    "k-means": (lambda: expunge.KMeans(3, radius=2.0, rho=0.4), None),
-    "k-means in a box": (lambda: expunge.KMeans(3, low=-2, high=3, rho=1.0), None),
+    "k-means": (lambda: expunge.KMeans(3, rho=0.4, solver=Lloyd(radius=2.0)), None),
+    "k-means from a sample": (lambda: expunge.KMeans(3, rho=0.4), None),
+    "k-means in a box": (lambda: expunge.KMeans(3, rho=1.0, solver=Lloyd(low=-2, high=3)), None),
 }
 
 
@@ -131,8 +132,9 @@ def test_every_kind_of_model_can_be_audited(tmp_path, name):
     assert result(found, "score").result == "measured"
     assert found.facts.plan
     kinds = {"ridge": "sums", "descent": "rounds", "k-means": "rounds", "k-means in a box": "rounds"}
+    kinds["k-means from a sample"] = "sums"
     assert found.drawing.kind == kinds.get(name, "steps")
-    assert (found.noise is None) == (name in ("without noise", "ridge", "k-means in a box"))
+    assert (found.noise is None) == (name in ("without noise", "ridge", "k-means in a box", "k-means from a sample"))
     json.dumps(found.to_dict(), allow_nan=False)
 
 

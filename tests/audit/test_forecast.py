@@ -16,7 +16,7 @@ from expunge.audit.forecast import forecast as forecast_
 from expunge.audit.forecast.calibration import Calibration, Costs, Point, Typical
 from expunge.audit.forecast.problems import Kind
 from expunge.base.errors import BadPlan
-from expunge.solvers import DualAveraging, GradientDescent
+from expunge.solvers import DualAveraging, GradientDescent, Lloyd
 from expunge.solvers.plans.protocol import Size
 
 rng = np.random.default_rng(0)
@@ -54,7 +54,7 @@ MODELS = [
     LinearSVC(rho=0.2, random_state=0, solver="dual_averaging"),
     LinearRegression(rho=0.2, solver=DualAveraging(target_range=(0, 1)), random_state=0),
     HuberRegressor(rho=0.2, solver=DualAveraging(target_range=(0, 1), schedule="arrival"), random_state=0),
-    KMeans(3, rho=0.4, radius=3.0, random_state=0),
+    KMeans(3, rho=0.4, random_state=0, solver=Lloyd(radius=3.0)),
     Ridge(),
 ]
 
@@ -88,6 +88,14 @@ def test_the_plan_and_the_sizes_are_those_of_a_real_fit(model):
     assert all(found.advice)
 
 
+def test_of_a_keyed_sample_the_planned_share_of_deletions_fits_anew(unmeasured):
+    found = forecast(KMeans(3, rho=0.05), 20_000, 6)
+    assert tuple(found.typical) == (0.05, 0.05)
+    assert found.worst_case == found.plan.worst_case()
+    assert "About 0.05 of all deletions fit anew" in found.advice[0]
+    assert "rho is 47 times below" in forecast(KMeans(3, rho=0.00025), 20_000, 6).advice[1]
+
+
 def test_less_rho_means_more_noise_and_fewer_replays(unmeasured):
     some, few = (forecast(LogisticRegression(rho=rho, solver="dual_averaging"), 100_000, 10) for rho in (0.3, 0.01))
     assert few.sigma > some.sigma
@@ -114,7 +122,7 @@ def test_larger_tables_take_more_of_everything():
         (LogisticRegression(rho=0.1, solver="dual_averaging"), 1_000_000, 2**20),
         (LogisticRegression(rho=0.1, solver="gradient_descent"), 10**8, 500),
         (LogisticRegression(rho=0.1, solver=DualAveraging(schedule="shuffled", batch=1, mechanism="tree")), 10**12, 50),
-        (KMeans(50, radius=1.0, rho=0.1), 2**29, 100_000),
+        (KMeans(50, rho=0.1, solver=Lloyd(radius=1.0)), 2**29, 100_000),
         (Ridge(), 6_000_000, 20_000),
     ],
 )
@@ -133,7 +141,7 @@ def test_what_would_not_fit_into_memory_is_forecast_all_the_same(model, records,
 def test_a_few_records_are_enough(records):
     found = forecast(LogisticRegression(solver="dual_averaging"), records, 1)
     assert found.rho == found.worst_case == 1.0
-    assert forecast(KMeans(1, radius=1.0), records, 1).in_file.fit > 0.0
+    assert forecast(KMeans(1, solver=Lloyd(radius=1.0)), records, 1).in_file.fit > 0.0
 
 
 def test_what_is_not_declared_is_made_up(unmeasured):
@@ -148,7 +156,7 @@ def test_what_is_not_declared_is_made_up(unmeasured):
 
 
 def test_nothing_is_warned_of_and_the_model_given_stays_as_it_is():
-    model = KMeans(50, radius=1.0, rho=0.01, random_state=3)
+    model = KMeans(50, rho=0.01, random_state=3, solver=Lloyd(radius=1.0))
     before = model.get_params()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -214,11 +222,12 @@ def test_advice_tells_when_noise_costs_accuracy_and_what_rho_1_takes(unmeasured)
         (LogisticRegression(solver=DualAveraging(steps=10**10)), 10, 5, {}, "steps=10000000000"),
         (LogisticRegression(solver=DualAveraging(epochs=1000, steps=10**5)), 10, 5, {}, "epochs=1000"),
         (LogisticRegression(solver=DualAveraging(epochs="many")), 10, 5, {}, "epochs='many'"),
-        (KMeans(3), 10, 5, {}, "radius"),
-        (KMeans(3, low=0, high=[1, 2]), 10, 5, {}, "high"),
-        (KMeans(3, radius=1.0), 2, 5, {}, "n_clusters=3"),
-        (KMeans(3, radius=1.0, n_rounds=10**9), 10, 5, {}, "n_rounds"),
-        (KMeans(3, radius=1.0), 10**9, 5, {}, "536,870,912"),
+        (KMeans(3, solver=Lloyd()), 10, 5, {}, "radius"),
+        (KMeans(3), 2, 5, {}, "n_clusters=3"),
+        (KMeans(3, solver=Lloyd(low=0, high=[1, 2])), 10, 5, {}, "high"),
+        (KMeans(3, solver=Lloyd(radius=1.0)), 2, 5, {}, "n_clusters=3"),
+        (KMeans(3, solver=Lloyd(radius=1.0, n_rounds=10**9)), 10, 5, {}, "n_rounds"),
+        (KMeans(3, solver=Lloyd(radius=1.0)), 10**9, 5, {}, "536,870,912"),
         (Ridge(), 10**7, 5, {}, "6,710,886"),
         (Ridge(feature_bound=[1, 2]), 10, 5, {}, "feature_bound"),
         (HuberRegressor(solver=DualAveraging(target_range=(1, 0))), 10, 5, {}, "target_range"),

@@ -17,7 +17,7 @@ from expunge.audit.metrics import coarse_share
 from expunge.audit.score_tables import largest_classes
 from expunge.audit.scoring import check_score, score_blocks, score_on
 from expunge.base.errors import BadRecords
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Lloyd
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(400, 3)) / 3
@@ -40,7 +40,8 @@ def models():
             "two": logistic.fit(X, TWO),
             "three": expunge.LogisticRegression(rho=1.0, solver="dual_averaging").fit(X, THREE),
             "svm": svm.fit(X, TWO), "svm of three": expunge.LinearSVC(rho=1.0, solver="dual_averaging").fit(X, THREE),
-            "ridge": expunge.Ridge().fit(X, AMOUNT), "k-means": expunge.KMeans(3, rho=1.0, radius=2.0).fit(X),
+            "ridge": expunge.Ridge().fit(X, AMOUNT),
+            "k-means": expunge.KMeans(3, rho=1.0, solver=Lloyd(radius=2.0)).fit(X),
         }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import sync_playwright
 
 import expunge
 from expunge.audit import audit, write_report
+from expunge.solvers import Lloyd
 
 WIDTHS = (360, 768, 1000, 1400)
 PICTURES = Path("out/browser")
@@ -38,7 +39,7 @@ def fitted(kind):
         case "logistic":
             return expunge.LogisticRegression(rho=0.2, solver="dual_averaging").fit(X, y), (X, y)
         case "kmeans":
-            return expunge.KMeans(3, rho=0.3, radius=2.0).fit(X), X
+            return expunge.KMeans(3, rho=0.3, solver=Lloyd(radius=2.0)).fit(X), X
         case "ridge":
             return expunge.Ridge().fit(X, X[:, 0]), (X, X[:, 0])
 

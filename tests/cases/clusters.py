@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from expunge.engine.changing import change
 from expunge.engine.contributions import Totals
 from expunge.engine.couplings.common import OldPass
 from expunge.engine.learner import Learner
-from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.models import KMeans
+from expunge.solvers import Lloyd
+from expunge.solvers.lloyd import ClusterMoments, LloydRule
 from expunge.solvers.plans.clusters import ClusterCoupling, make_cluster_plan
 
 POINTS = np.array(
@@ -27,7 +29,7 @@ COUPLINGS: tuple[ClusterCoupling, ...] = ("adaptive", "sequential")
 
 
 @dataclass(frozen=True, eq=False)
-class Lively(Lloyd):
+class Lively(LloydRule):
     """Lloyd's algorithm that takes few counts for 0: of so few points the path then depends on every answer."""
 
     DEAD: ClassVar[float] = 0.5
@@ -42,9 +44,24 @@ def learner(
         2, features, 8, **region, rho=rho, rounds=rounds, seeds=seeds, coupling=coupling, seed=2
     )  # fmt: skip
     rule = plan.learner.rule
-    assert isinstance(rule, Lloyd)
+    assert isinstance(rule, LloydRule)
     lively = Lively(rule.seeds, rule.query, rule.clusters, rule.explore, rule.sigma, rule.seed)
     return replace(plan.learner, rule=lively)
+
+
+OF_LLOYD = ("radius", "low", "high", "n_rounds", "n_seeds", "coupling", "records_per_subject")
+"""The parameters that belong to the solver."""
+
+
+def lloyd(n_clusters: int = 8, kind: type[KMeans] = KMeans, **given: Any) -> KMeans:
+    """Return noisy k-means; parameters may be those of the model or of its solver."""
+    own = {name: given.pop(name) for name in OF_LLOYD if name in given}
+    return kind(n_clusters, **given, solver=Lloyd(**own))
+
+
+def nested(**given: Any) -> dict[str, Any]:
+    """Return parameters as `set_params` has them."""
+    return {f"solver__{name}" if name in OF_LLOYD else name: value for name, value in given.items()}
 
 
 REQUESTS: dict[str, tuple[Request, ...]] = {

@@ -28,6 +28,7 @@ from expunge.base.types import AnyArray, Array
 from expunge.engine.changing import Change, decide_on
 from expunge.engine.checks import Exactness, _state, _state_names, compare
 from expunge.engine.randomness import KEY_BYTES
+from expunge.solvers import Lloyd
 from expunge.store import failpoints, owner
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords
@@ -315,14 +316,15 @@ def cases() -> list[Case]:
         Case("shuffled, bulk, dies when displeased", BULK, when_displeased, given=dict(_SHUFFLED), most=4),
         Case("arrival, bulk, dies when it replays", BULK, when_it_replays, given=dict(_ARRIVAL)),
         Case("sampled rounds, bulk, dies when it replays", BULK, when_it_replays, given=EVERYONE, in_tests=True),
-        Case("k-means, bulk, dies when it replays", BULK, when_it_replays, expunge.KMeans, dict(_CLUSTERS)),
+        Case("noisy k-means, bulk, dies when it replays", BULK, when_it_replays, expunge.KMeans, dict(_CLUSTERS)),
+        Case("k-means, bulk, dies when it fits anew", BULK, when_it_replays, expunge.KMeans, {"n_clusters": 2}),
     ]
 
 
 _ROW_BY_ROW = {"mechanism": "tree", "coupling": "sequential"}
 _SHUFFLED = {"schedule": "shuffled", "steps": None, "batch": 2}
 _ARRIVAL = {"schedule": "arrival", "steps": None, "batch": 2}
-_CLUSTERS = {"n_clusters": 2, "radius": 1.0, "n_rounds": 2, "n_seeds": 3}
+_CLUSTERS = {"n_clusters": 2, "solver": Lloyd(radius=1.0, n_rounds=2, n_seeds=3)}
 
 _STARK = {"steps": 1, "fit_intercept": False, "rho": 0.97}
 CONTROLS = {

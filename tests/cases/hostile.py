@@ -18,7 +18,7 @@ import numpy as np
 import expunge
 import expunge.store
 from expunge.base.errors import ExpungeError
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Lloyd
 from expunge.store.chain import export
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer
@@ -46,7 +46,8 @@ def write_models(folder: Path) -> list[Path]:
         "arrival": expunge.HuberRegressor(solver=DualAveraging(schedule="arrival", target_range=(-1, 1)), rho=1.0).fit(
             X, X[:, 0]
         ),
-        "clusters": expunge.KMeans(2, low=[-3] * 3, high=[3] * 3).fit(X),
+        "sampled clusters": expunge.KMeans(2).fit(X),
+        "clusters": expunge.KMeans(2, solver=Lloyd(low=[-3] * 3, high=[3] * 3)).fit(X),
         "ridge": expunge.Ridge(feature_bound=9, target_bound=9).fit(X, X[:, 0]),
     }
     for name, model in models.items():

@@ -18,6 +18,7 @@ import expunge
 from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, NoiseWarning
 from expunge.base.types import AnyArray, Array
+from expunge.solvers import Lloyd
 
 SEED, GONE = 7, np.array([41])
 
@@ -69,7 +70,7 @@ def _small_models() -> dict[str, Callable[..., Any]]:
         return expunge.LogisticRegression(**in_solver(rho=0.3, steps=8, **given)).fit(X, y)
 
     return {
-        "k-means": lambda **given: expunge.KMeans(2, radius=1.5, rho=0.3, n_rounds=2, **given).fit(X),
+        "k-means": lambda **given: expunge.KMeans(2, rho=0.3, solver=Lloyd(radius=1.5, n_rounds=2), **given).fit(X),
         "logistic, projected": lambda **given: logistic(n_components=3, **given),
         "logistic": logistic,
     }

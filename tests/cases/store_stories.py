@@ -21,6 +21,7 @@ import expunge
 from cases.in_solver import in_solver
 from expunge.base.errors import NoiseWarning
 from expunge.base.types import AnyArray, Array
+from expunge.solvers import Lloyd
 from expunge.store import backup, failpoints, restore
 
 FIRST, SPARE, FEATURES = 160, 24, 5
@@ -30,13 +31,23 @@ MODELS: dict[str, Any] = {
     "scattered": lambda: expunge.LinearRegression(**in_solver(rho=0.5, steps=16, **_FOR_TARGETS)),
     "replaying": lambda: expunge.HuberRegressor(**in_solver(rho=1.0, steps=32, **_FOR_TARGETS)),
     "arrival": lambda: expunge.LinearRegression(**in_solver(rho=0.5, schedule="arrival", batch=8, **_FOR_TARGETS)),
-    "k-means": lambda: expunge.KMeans(3, radius=1.0, rho=0.5, expected_records=256, records_per_subject=2),
+    "k-means": lambda: expunge.KMeans(3, rho=0.5, expected_records=256),
+    "noisy k-means": lambda: expunge.KMeans(
+        3, rho=0.5, expected_records=256, solver=Lloyd(radius=1.0, records_per_subject=2)
+    ),
     "ridge": lambda: expunge.Ridge(0.1),
 }
 """Every kind of schedule: a place for each, without noise, in order of arrival, and everyone in one."""
 _FOR_TARGETS: dict[str, Any] = {"target_range": (-1.0, 1.0), "expected_records": 256, "records_per_subject": 2}
-NAMES = {"scattered": "texts", "replaying": "numbers", "arrival": "numbers", "k-means": "uuids", "ridge": "numbers"}
-SUBJECTS = {"replaying": "texts", "k-means": "texts", "ridge": "numbers"}
+NAMES = {
+    "scattered": "texts",
+    "replaying": "numbers",
+    "arrival": "numbers",
+    "k-means": "uuids",
+    "noisy k-means": "uuids",
+    "ridge": "numbers",
+}
+SUBJECTS = {"replaying": "texts", "k-means": "texts", "noisy k-means": "texts", "ridge": "numbers"}
 
 LETTERS = "aàáâãäåāăąbcçćčdďđeèéêëēęfgğhiìíîïjkłlmnñńňoòóôõöøpqrřsśšßtťuùúûüvwxyzžабвгджзийклмнопрст"
 GRID = 2.0**-20
@@ -78,7 +89,7 @@ def people(kind: str) -> People:
     rng = np.random.default_rng(list(kind.encode()))
     X = rng.normal(size=(FIRST + SPARE, FEATURES))
     X *= (rng.uniform(0.5, 0.95, size=len(X)) / np.linalg.norm(X, axis=1))[:, None]
-    columns = (np.round(X / GRID) * GRID,) if kind == "k-means" else (X, rng.uniform(-1.0, 1.0, size=len(X)))
+    columns = (np.round(X / GRID) * GRID,) if "k-means" in kind else (X, rng.uniform(-1.0, 1.0, size=len(X)))
     ids = _names(NAMES[kind], len(X), rng)
     subjects = _names(SUBJECTS[kind], len(X) // 2, rng).repeat(2) if kind in SUBJECTS else None
     return People(columns, ids, subjects)

@@ -18,6 +18,7 @@ from scipy import sparse
 import expunge
 import expunge.federated as federated
 from cases import opened
+from cases.clusters import lloyd
 from expunge import Delete, Insert, Replace
 from expunge.tables.schema import EncodedTables, parse_schema
 
@@ -212,7 +213,7 @@ def write_model(case, path):
     options = case.options
     if case.classes and (case.rows.endswith("32") or case.rows == "schema"):
         options = {**options, "classes": list(NAMES[: case.classes])}
-    model = getattr(expunge, case.model)(**options)
+    model = of_today(case.model, options)
     if case.rows == "schema":
         source = EncodedTables(
             parse_schema(SCHEMA + TARGETS[case.classes > 0]), _write_csv(path.with_name("people.csv"))
@@ -234,6 +235,11 @@ def write_model(case, path):
             model.fit(X, y, ids=ids, subjects=subjects).save(path)
     with open_model(case, path) as model:
         model.unlearn(table_of(case, 3).ids[[5, 40]])
+
+
+def of_today(name, options):
+    """The model of a case, whose options are those of the version that wrote the file."""
+    return (lloyd if name == "KMeans" else getattr(expunge, name))(**options)
 
 
 def _write_csv(path):

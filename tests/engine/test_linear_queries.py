@@ -19,7 +19,7 @@ from expunge.engine.transcript import Path
 from expunge.engine.verifying import verify
 from expunge.solvers.extents import Extent
 from expunge.solvers.gradient_descent import GridGradient
-from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.solvers.lloyd import ClusterMoments, LloydRule
 from expunge.solvers.losses import Logistic, Multinomial
 
 N = 40
@@ -45,7 +45,9 @@ def learned(learner, columns, seed=0, **more):
 def clusters(rounds=4, sigma=1.0, coupling="adaptive"):
     query = ClusterMoments(Extent(np.zeros(2), 1.5), (6,) * 2 + (3,) * (rounds - 2), 0.5)
     seeds = query.prepare((np.random.default_rng(5).uniform(-1, 1, size=(6, 2)),))[0]
-    return Learner(Everyone(rounds), query, Lloyd(seeds, query, 3, 2, sigma, 7), Identity(), sigma, coupling, "last")
+    return Learner(
+        Everyone(rounds), query, LloydRule(seeds, query, 3, 2, sigma, 7), Identity(), sigma, coupling, "last"
+    )
 
 
 def descent(rounds=4, sigma=1.0, coupling="adaptive", rate=1.0, loss=None, query=GridGradient):

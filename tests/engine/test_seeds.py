@@ -13,6 +13,7 @@ from cases.keys import keys_from
 from cases.seeds import recovered_contribution, recovered_seed
 from expunge.base.errors import BadPlan, SeedWarning
 from expunge.engine.randomness import Randomness
+from expunge.solvers import Lloyd
 
 pytestmark = pytest.mark.filterwarnings("ignore::expunge.NoiseWarning")
 rng = np.random.default_rng(3)
@@ -22,7 +23,7 @@ SEED, GONE, GUESSES = 7, np.array([41]), range(12)
 
 
 def kmeans(**given):
-    return expunge.KMeans(2, radius=1.5, rho=0.3, n_rounds=2, **given).fit(X)
+    return expunge.KMeans(2, rho=0.3, solver=Lloyd(radius=1.5, n_rounds=2), **given).fit(X)
 
 
 def projected(**given):

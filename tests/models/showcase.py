@@ -3,7 +3,7 @@
 import numpy as np
 
 import expunge
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Lloyd
 
 X = np.random.default_rng(0).uniform(-0.4, 0.4, size=(60, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -14,7 +14,8 @@ KINDS = {
     "least squares": (expunge.LinearRegression, {}),
     "huber": (expunge.HuberRegressor, {"solver": DualAveraging(target_range=(0, 1))}),
     "ridge": (expunge.Ridge, {}),
-    "kmeans": (expunge.KMeans, {"n_clusters": 2, "radius": 1.0}),
+    "kmeans": (expunge.KMeans, {"n_clusters": 2}),
+    "noisy kmeans": (expunge.KMeans, {"n_clusters": 2, "solver": Lloyd(radius=1.0)}),
 }
 NAMED = {"numbered": {}, "ids": {"ids": NAMES}, "subjects": {"subjects": NAMES}}
 STATES = ("not fitted", "in memory", "stored", "read-only", "closed")

@@ -31,9 +31,10 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
         (HuberRegressor, {"warm_start": True}, r"warm_start: .* insert\(\) or partial_fit\(\)"),
         (Ridge, {"solver": "svd"}, "solver: Ridge .* Cholesky"),
         (Ridge, {"rho": 0.1}, "rho: Ridge .* no noise"),
-        (KMeans, {"n_init": 10}, "n_init: KMeans .* n_seeds"),
-        (KMeans, {"max_iter": 300}, "max_iter: KMeans .* n_rounds"),
-        (KMeans, {"init": "k-means++"}, "init: KMeans .* without looking"),
+        (KMeans, {"n_init": 10}, "n_init: KMeans .* ten starts"),
+        (KMeans, {"max_iter": 300}, "max_iter: KMeans .* settled"),
+        (KMeans, {"init": "k-means++"}, "init: KMeans .* the sample's"),
+        (KMeans, {"radius": 2.0}, r"radius: KMeans .* solver=expunge.solvers.Lloyd\(radius=...\)"),
         (LogisticRegression, {"epochs": 3}, r"epochs: .* Use solver=expunge.solvers.DualAveraging\(epochs=3\)\.$"),
         (LinearSVC, {"rate": 0.5}, r"Use solver=expunge.solvers.GradientDescent\(rate=0.5\)"),
         (PoissonRegressor, {"alpha": 0.5}, r"Use C = 1/\(n·alpha\)"),
@@ -57,6 +58,7 @@ def test_a_parameter_that_there_is_not_says_what_to_use(make, given, instead):
 def test_values_without_a_name_are_refused_by_the_class_that_was_asked_for(kind):
     make, given = KINDS[kind]
     taken = {"ridge": "only alpha without a name", "kmeans": "only n_clusters without a name"}
+    taken["noisy kmeans"] = taken["kmeans"]
     with pytest.raises(TypeError, match=f"^{make.__name__} takes {taken.get(kind, 'no parameter without its name')}"):
         make(1.0, 2.0)
     with pytest.raises(TypeError, match=rf"^{make.__name__}\.fit takes only X, y, ids, subjects without a name\.$"):

@@ -14,6 +14,7 @@ from expunge import KMeans, LogisticRegression, Ridge
 from expunge.base.errors import BadPlan, BadRecords, CorruptStore, UnknownId
 from expunge.models import saving
 from expunge.models.preprocessing import BoundedScaler
+from expunge.solvers import Lloyd
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform([18, 0], [90, 150_000], size=(500, 2))
@@ -92,7 +93,7 @@ def test_subjects_nested_pipelines_and_bare_models():
     assert expunge.unlearn(nested, subjects=[17, 19]).removed == 2
     expunge.insert(nested, X[:1], Y[:1], ids=["back"], subjects=[17])
     assert nested[-1][-1].n_records_ == 499
-    clusters = KMeans(2, radius=2.0).fit(X / 100_000)
+    clusters = KMeans(2, solver=Lloyd(radius=2.0)).fit(X / 100_000)
     assert expunge.unlearn(clusters, [3]).removed == 1
     assert expunge.insert(clusters, X[:1] / 100_000, ids=[1000]).added == 1
     assert expunge.unlearn(make_pipeline(clusters), [1000]).removed == 1

@@ -22,7 +22,7 @@ from expunge.models import (
     Ridge,
 )
 from expunge.models.preprocessing import BoundedScaler
-from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent, KeyedSample, Lloyd
 
 RANGE = (-4.0, 4.0)
 CHECKED = [
@@ -45,8 +45,10 @@ CHECKED = [
     LinearRegression(solver=DualAveraging(target_range=RANGE, feature_norm=4.0, n_components="auto")),
     HuberRegressor(solver=DualAveraging(target_range=RANGE, feature_norm=4.0)),
     HuberRegressor(solver=DualAveraging(target_range=RANGE, feature_norm=4.0, schedule="shuffled", alpha=0.001)),
-    KMeans(radius=300.0),
-    KMeans(3, low=-150, high=150, coupling="sequential"),
+    KMeans(),
+    KMeans(solver=KeyedSample(bound=2.0**20, seeds=32)),
+    KMeans(solver=Lloyd(radius=300.0)),
+    KMeans(3, solver=Lloyd(low=-150, high=150, coupling="sequential")),
     HuberRegressor(solver=GradientDescent(target_range=RANGE, feature_norm=4.0, rate=0.5)),
     PoissonRegressor(),
     PoissonRegressor(rho=1.0, standardize=False),

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from expunge.base.grid import on_grid
 from expunge.engine.transcript import Path
 from expunge.solvers.extents import Extent
-from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.solvers.lloyd import ClusterMoments, LloydRule
 from expunge.solvers.plans.clusters import make_cluster_plan
 
 
@@ -20,7 +20,7 @@ def rule(seeds, clusters=2, rounds=4, explore=2, sigma=0.0, extent=None):
     seeds = np.atleast_2d(np.asarray(seeds, dtype=float).T).T
     extent = extent or Extent(np.zeros(seeds.shape[1]), 1.0)
     query = ClusterMoments(extent, (len(seeds),) * explore + (clusters,) * (rounds - explore), weight=0.5)
-    return Lloyd(query.prepare((seeds,))[0], query, clusters, explore, sigma, seed=3)
+    return LloydRule(query.prepare((seeds,))[0], query, clusters, explore, sigma, seed=3)
 
 
 def path(rule, centers=None):

@@ -23,7 +23,7 @@ from expunge.base.errors import (
 )
 from expunge.models.file import open_file
 from expunge.models.projecting import unpacked
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Lloyd
 from expunge.solvers.losses import Logistic
 from expunge.solvers.plans.linear import make_plan
 from expunge.solvers.projection import Projection
@@ -324,7 +324,7 @@ def test_verify_names_what_is_damaged_and_raises_nothing(path, table):
     assert any(re.search(rf"{table}: row {first}\b", line) for line in found.problems), found
 
 
-@pytest.mark.parametrize("model", [expunge.Ridge(), expunge.KMeans(2, radius=3.0)])
+@pytest.mark.parametrize("model", [expunge.Ridge(), expunge.KMeans(2, solver=Lloyd(radius=3.0))])
 def test_a_file_without_an_estimator_refuses_a_model_of_another_length_as_damaged(model, tmp_path):
     given = (X, X[:, 0]) if isinstance(model, expunge.Ridge) else (X,)
     model.fit(*given).save(tmp_path / "short")

@@ -80,6 +80,12 @@ def test_a_store_of_an_earlier_version_opens_unchanged_and_shows_the_same_model(
     assert stored.rows_of(path) == before
 
 
+def test_k_means_of_an_earlier_version_opens_with_its_solver(taken):
+    with stored.open_model(stored.MODELS["kmeans sequential"], taken("kmeans sequential", "idle")) as model:
+        assert repr(model.solver) == "Lloyd(radius=1.0, n_rounds=4, coupling='sequential')"
+        assert model.get_params(deep=False).keys() == expunge.KMeans().get_params(deep=False).keys()
+
+
 @pytest.mark.parametrize(("name", "waiting"), MODELS)
 def test_a_request_begun_by_an_earlier_version_ends_with_the_same_bits(name, waiting, taken):
     case, told = stored.MODELS[name], DIGESTS[name]["waiting"][waiting]

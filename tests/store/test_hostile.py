@@ -56,7 +56,7 @@ def test_whatever_a_federation_says_of_itself_it_opens_or_is_refused(tmp_path):
 
 
 def test_what_is_not_altered_opens(bases):
-    assert [hostile.tried(hostile.copied(base)) for base in bases.values()] == ["opened"] * 6
+    assert [hostile.tried(hostile.copied(base)) for base in bases.values()] == ["opened"] * 7
 
 
 def test_receipts_that_were_made_up_bring_nobody_back(tmp_path):

@@ -13,6 +13,7 @@ import expunge
 import expunge.store
 from cases.in_solver import in_solver
 from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, DuplicateId, NotAStore, StoreError
+from expunge.solvers import Lloyd
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3)).astype(np.float32) / 4
@@ -118,7 +119,7 @@ def test_an_error_in_the_source_leaves_nothing_behind(tmp_path):
 def test_warnings_come_once(tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        wanted = expunge.KMeans(2, radius=0.3)
+        wanted = expunge.KMeans(2, solver=Lloyd(radius=0.3))
         expunge.ingest(wanted, ((X[k : k + 50],) for k in range(0, 400, 50)), tmp_path / "model").close()
     kinds = [one.category for one in caught]
     assert kinds.count(ClippedWarning) == 1
@@ -187,7 +188,7 @@ def test_one_sparse_record_is_enough(tmp_path):
 
 def test_sparse_rows_are_refused_where_only_dense_ones_can_be_taken(tmp_path):
     with pytest.raises(BadRecords, match="X: sparse, which KMeans cannot take"):
-        expunge.ingest(expunge.KMeans(2, radius=1.0), [(WORDS,)], tmp_path / "model")
+        expunge.ingest(expunge.KMeans(2, solver=Lloyd(radius=1.0)), [(WORDS,)], tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 

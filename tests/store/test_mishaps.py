@@ -21,7 +21,7 @@ from expunge.base.errors import (
     StoreError,
     UnknownId,
 )
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Lloyd
 from expunge.store import failpoints, scan
 from expunge.store.file import StoreFile
 from expunge.store.keys import make_key
@@ -233,7 +233,7 @@ def test_one_may_wait_for_ever(path):
 
 
 def test_a_warning_that_is_an_error_leaves_no_store_behind(tmp_path):
-    wanted = expunge.KMeans(2, radius=0.001)
+    wanted = expunge.KMeans(2, solver=Lloyd(radius=0.001))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ClippedWarning)
         warnings.simplefilter("ignore", NoiseWarning)

@@ -32,7 +32,7 @@ from expunge.base.errors import BadPlan, BusyStore, NotAvailable, ReadOnlyStore,
 from expunge.engine import randomness
 from expunge.engine.streams import apply
 from expunge.models import LinearRegressor
-from expunge.solvers import DualAveraging, losses
+from expunge.solvers import DualAveraging, Lloyd, losses
 from expunge.store import failpoints, owner
 
 RNG = np.random.default_rng(5)
@@ -128,10 +128,12 @@ CASES = {
     "counts": Case(PoissonRegressor(rho=0.6), "counts", ids="strings"),
     "Ridge": Case(Ridge(), "numbers"),
     "Ridge, sparse": Case(Ridge(0.5, feature_bound=[9.0] * 6), "numbers", SPARSE, ids="uuids", subjects=True),
-    "KMeans": Case(KMeans(3, radius=2.0, rho=0.9, n_rounds=2), "nothing", ids="strings"),
+    "KMeans": Case(KMeans(3, rho=0.9, solver=Lloyd(radius=2.0, n_rounds=2)), "nothing", ids="strings"),
     "KMeans, sequential": Case(
-        KMeans(3, low=-2.0, high=[2.0] * 6, coupling="sequential", records_per_subject=2), "nothing", subjects=True
+        KMeans(3, solver=Lloyd(low=-2.0, high=[2.0] * 6, coupling="sequential", records_per_subject=2)), "nothing",
+        subjects=True,
     ),
+    "KMeans, sampled": Case(KMeans(3, rho=0.3), "nothing", subjects=True),
 }  # fmt: skip
 SIMPLE = ("no ids", "strings", "no noise", "projected", "shuffled", "everyone", "hinge", "Ridge", "subjects, no ids")
 """Cases of which others have all; single tests use them."""

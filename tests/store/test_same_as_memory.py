@@ -7,7 +7,7 @@ from scipy import sparse
 import expunge
 from cases.keys import keys_from
 from expunge.base.intake import Delete, Insert, Replace
-from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent
+from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent, Lloyd
 from expunge.store.sorting import Spool
 
 NUMBER, COLUMNS = 240, 4
@@ -36,7 +36,8 @@ MODELS = {
         expunge.HuberRegressor(rho=0.5, solver=GradientDescent(target_range=(-1, 1), steps=9, rate=0.5)),
         REAL,
     ),
-    "k-means": (expunge.KMeans(3, radius=2.0, rho=0.5), None),
+    "k-means": (expunge.KMeans(3, rho=0.5), None),
+    "noisy k-means": (expunge.KMeans(3, rho=0.5, solver=Lloyd(radius=2.0)), None),
     "ridge": (expunge.Ridge(), REAL),
 }
 
@@ -167,7 +168,7 @@ def test_an_ingested_model_with_subjects_too(tmp_path):
 
 
 SPARSE = sparse.random_array((NUMBER + 40, 300), density=0.03, format="csr", rng=np.random.default_rng(2))
-LINEAR = [name for name in MODELS if name != "k-means"]
+LINEAR = [name for name in MODELS if "k-means" not in name]
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -37,9 +37,7 @@ def plan_diagram(drawing: Drawing) -> str:
             )
             return _sheet(label, 5.6, lambda axes: _rounds(axes, drawing))
         case "sums":
-            label = (
-                "Records go into one table of exact sums, which is solved for the coefficients; one record is marked."
-            )
+            label = "Records go into one table of exact sums, from which the model is solved; one record is marked."
             return _sheet(label, 3.9, _sums)
 
 

@@ -22,6 +22,7 @@ from expunge.engine.couplings.common import Sums
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
+from expunge.engine.sampling import sum_everyone
 from expunge.engine.transcript import ArrayRows, Path
 from expunge.solvers.plans.protocol import ModelPlan, SmallProblem
 from expunge.solvers.plans.small import GONE
@@ -59,9 +60,10 @@ def rehearse(plan: ModelPlan, *, runs: int, seed: int, show: Show, mistaken: int
         problem.learner, problem.columns, request, runs=mistaken, level=CAUGHT, seed=_number(erring),
         serve=keep_always, watch=watch("control", mistaken),
     )  # fmt: skip
+    left = "model" if problem.learner.structure is None else "sample"
     return Rehearsal(
         problem.says, problem.own, scaled(problem), runs, len(found.names), LEVEL, found.p_value, None,
-        "the record is subtracted from the sums, and the model is left as it was", CAUGHT, control.p_value, None,
+        f"the record is subtracted from the sums, and the {left} is left as it was", CAUGHT, control.p_value, None,
     )  # fmt: skip
 
 
@@ -118,6 +120,9 @@ def keep_always(
     change(learner, records, transcript, request, rng).commit()
     steps = transcript.steps
     old = ArrayRows(iterates[:steps])
+    if (structure := learner.structure) is not None:
+        sums = ArrayRows(sum_everyone(structure, structure.unpack(iterates[0]), records))
+        return records, Transcript(sums, old, old, transcript.start, records)
     sums = ArrayRows(_sums(learner, records, transcript.start, old))
     kept = sums if learner.silent else ArrayRows(answers[:steps])
     return records, Transcript(sums, kept, old, transcript.start, records)

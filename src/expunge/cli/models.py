@@ -84,8 +84,7 @@ def new_model(
     if kind is Kind.kmeans:
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
-        common["records_per_subject"] = records_per_subject
-        return expunge.KMeans(8 if clusters is None else clusters, radius=1.0, **common)
+        return expunge.KMeans(8 if clusters is None else clusters, **common)
     model = getattr(expunge, _LINEAR[kind])(**common, **_given(C=C))
     inner = {**_given(alpha=alpha), "records_per_subject": records_per_subject}
     if kind in CLASSIFIERS and target is not None:

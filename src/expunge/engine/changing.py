@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.grid import dithered
 from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array
-from expunge.engine.contributions import UNDER_WAY, Contributors, Records
+from expunge.engine.contributions import UNDER_WAY, Contributors, KeyedRecords, Records
 from expunge.engine.couplings.adaptive import adaptive
 from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.expected import expectation
@@ -35,7 +35,9 @@ from expunge.engine.learning import check_reach
 from expunge.engine.mechanisms.noise import NoiseSource, NoNoise, SameNoise
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
+from expunge.engine.sampling import chance_to_move, move
 from expunge.engine.schedules import Edit
+from expunge.engine.structures import Structure
 
 
 @dataclass
@@ -53,6 +55,9 @@ class Change:
     moved: bool
     """Whether the model is another now: rows are new, there are more of them, or fewer, or a finish has changed."""
     outcome: Outcome
+
+    cells: int | None = None
+    """How many rows sums have, where these are not those of steps."""
 
     begun: bool = False
     """Whether the commit has begun: from then on there is no way back."""
@@ -83,9 +88,10 @@ class Change:
         """Write everything; whatever was written before an interruption is written again."""
         transcript = self.transcript
         self._write_kept_sums()
-        for table in transcript.tables.values() if self.moved else ():
-            if table.shape[0] != self.steps:
-                table.resize(self.steps)
+        for name, table in transcript.tables.items() if self.moved else ():
+            wanted = self.steps if name != "sums" or self.cells is None else self.cells
+            if table.shape[0] != wanted:
+                table.resize(wanted)
         if self.staged is not None:
             for name, table in transcript.tables.items():
                 table.write(self.staged.first, getattr(self.staged, name))
@@ -179,7 +185,10 @@ def decide_on(
         raise BadRecords(UNDER_WAY)
     try:
         records.stage(edit)
-        return _decide(learner, records, transcript, edit, randomness, began or time.perf_counter(), watch, pause)
+        began = began or time.perf_counter()
+        if learner.structure is not None:
+            return _move(learner.structure, records, transcript, edit, began, watch)
+        return _decide(learner, records, transcript, edit, randomness, began, watch, pause)
     except BaseException:
         records.rollback()
         raise
@@ -194,7 +203,7 @@ def advance(
     fail, try it again with the same key.
     """
     began, made, size = time.perf_counter(), transcript.steps, learner.query.size
-    if learner.mechanism.prefix or learner.laws is not None:
+    if learner.mechanism.prefix or learner.solves_late:
         raise BadPlan("mechanism: a pass can only be made step by step with Identity.")
     if made >= learner.schedule.steps(records.count):
         raise BadPlan(f"all {made} steps have been taken.")
@@ -264,6 +273,8 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
     edit = propose(learner, records, request, randomness)
     try:
         records.stage(edit)
+        if learner.structure is not None:
+            return chance_to_move(learner.structure, records, transcript.iterates[0])
         old = _old_pass(learner, records, transcript, edit, randomness)[0]
         return expectation(old, learner.coupling) if learner.laws is None else chance_to_replay(old, learner.laws)
     finally:
@@ -292,6 +303,21 @@ def _decide(
     )  # fmt: skip
     moved = staged is not None or after != old.steps or old.finish in verdict.sums
     return Change(records, transcript, edit, after, verdict.sums, staged, moved, outcome)
+
+
+def _move(
+    structure: Structure, records: Contributors, transcript: Transcript, edit: Edit, began: float,
+    watch: Callable[[int], None] | None,
+) -> Change:  # fmt: skip
+    """Decide by keys: change single rows of the sums, or find everything anew."""
+    moved = move(structure, cast(KeyedRecords, records), transcript.sums, transcript.iterates[0], watch)
+    anew = moved.staged is not None
+    outcome = Outcome(
+        edit.removed, edit.added, 0 if anew else None, moved.evaluations, 0, time.perf_counter() - began, float(anew)
+    )
+    cells = transcript.sums.shape[0] if moved.staged is None else len(moved.staged.sums)
+    changed = anew or bool(moved.rows)
+    return Change(records, transcript, edit, transcript.steps, moved.rows, moved.staged, changed, outcome, cells)
 
 
 def _replayed(

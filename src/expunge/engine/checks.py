@@ -23,6 +23,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.learning import learn
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.schedules import joins
+from expunge.engine.structures import Structure
 from expunge.engine.verifying import whitened_draws
 
 Serve = Callable[[Learner, MemoryRecords, Transcript, Request, np.random.Generator], tuple[MemoryRecords, Transcript]]
@@ -196,6 +197,8 @@ def _positions(records: MemoryRecords, ids: AnyArray) -> tuple[AnyArray, AnyArra
 def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids: AnyArray) -> Array:
     """Return everything that is kept, as one row of numbers."""
     places, slots = _positions(records, ids)
+    if learner.structure is not None:
+        return np.concatenate([places, slots, *_by_keys(learner.structure, records, transcript, slots).values()])
     sums, answers = transcript.sums[:], transcript.answers[:]
     if learner.laws is not None:
         joined = learner.participation.joined(records.keys_at(0)[slots], 0) if learner.schedule.rate < 1.0 else None
@@ -219,10 +222,32 @@ def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids
     return np.concatenate([*parts, *(part.ravel() for part in numbers)], dtype=float)
 
 
+def _by_keys(structure: Structure, records: MemoryRecords, transcript: Transcript, slots: AnyArray) -> dict[str, Array]:
+    """Return the state of a learner with a structure from a keyed sample: keys, who is in it, and all that follows."""
+    found = structure.unpack(transcript.iterates[0])
+    keys, batch = records.keys_at(0)[slots], tuple([column[slots] for column in records.batch_at(0)])
+    sums = np.zeros((structure.most_rows, structure.width))
+    sums[: transcript.sums.shape[0]] = transcript.sums[:]
+    return {
+        "samples": structure.sampled(found, keys, batch).astype(float),
+        "keys": (keys >> np.uint64(32)).astype(float),
+        "rest": (keys & np.uint64(2**32 - 1)).astype(float),
+        "found": transcript.iterates[0].copy(),
+        "sum": sums.ravel(),
+        "model": structure.model(found, transcript.sums[:]),
+    }
+
+
 def _state_names(learner: Learner, records: MemoryRecords, transcript: Transcript, ids: AnyArray) -> list[str]:
     """Return a name for each number of the state; those of the schedule are marked by @, N, for its digits, by #."""
     people = [str(one) for one in ids.tolist()]
     names = [f"@place({one})" for one in people] + [f"slot({one})" for one in people]
+    if learner.structure is not None:
+        slots = _positions(records, ids)[1]
+        numbers = _by_keys(learner.structure, records, transcript, slots)
+        own = [f"{name}({one})" for name in ("@samples", "key", "rest of the key") for one in people]
+        rest = ("found", "sum", "model")
+        return [*names, *own, *(f"{name}[0,{j}]" for name in rest for j in range(numbers[name].size))]
     if learner.laws is not None:
         return names + _names_of_draws(learner, transcript, people)
     if learner.schedule.rate < 1.0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -106,6 +106,21 @@ class Located(NamedTuple):
     slots: Ints
 
 
+class Part(NamedTuple):
+    """Some records of a place that everyone lies at, with their keys."""
+
+    batch: Batch
+    keys: Keys
+
+
+class Moving(NamedTuple):
+    """Records that enter by the staged edit, or leave, with their keys."""
+
+    enters: bool
+    batch: Batch
+    keys: Keys
+
+
 UNDER_WAY = "records: another change is under way; commit it or roll it back first."
 
 
@@ -165,7 +180,17 @@ class Contributors(Protocol):
         """Return the columns of a place, in the same order."""
 
 
-class Records(Contributors, Protocol):
+class KeyedRecords(Contributors, Protocol):
+    """Contributors who all lie at one place, with a key each: what learners with a structure need."""
+
+    def parts(self) -> Iterator[Part]:
+        """Return all records, a part at a time; at least one part, if it be empty."""
+
+    def moving(self) -> list[Moving]:
+        """Return the records that the staged edit moves: those that enter, those that leave."""
+
+
+class Records(KeyedRecords, Protocol):
     """Records by place, which can be laid out, asked for and changed."""
 
     def arrange(self, schedule: Schedule, rng: np.random.Generator) -> Assignment:

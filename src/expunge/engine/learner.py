@@ -22,6 +22,7 @@ from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
 from expunge.engine.schedules import Schedule
 from expunge.engine.selectors import SELECTORS, select
+from expunge.engine.structures import Keyed, Structure
 from expunge.engine.transcript import Path, Rows
 
 
@@ -41,6 +42,8 @@ class Learner:
     selector: str | Callable[[Path], Array] = "tail"
     laws: Laws | None = None
     """Where rounds are draws, their laws; then sums have no noise, and the coupling is that of likelihoods."""
+    structure: Structure | None = None
+    """Where a keyed sample gives the structure, how; then there is no noise and no coin: the coupling is by keys."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma >= 0):
@@ -53,6 +56,10 @@ class Learner:
             raise BadPlan("coupling='likelihood' goes with laws, the laws of rounds that are draws; give both or none.")
         if self.laws is not None and (self.sigma or self.mechanism.prefix or not self.schedule.touches_everyone):
             raise BadPlan("laws: rounds that are draws need exact sums over everyone: Everyone, Identity and sigma=0.")
+        if (self.coupling == "keys") != (self.structure is not None):
+            raise BadPlan("coupling='keys' goes with a structure from a keyed sample; give both or none.")
+        if self.structure is not None and not (isinstance(self.schedule, Keyed) and self.silent):
+            raise BadPlan("structure: a keyed sample needs exact sums over everyone: Keyed, Identity and sigma=0.")
         if self.coupling == "sequential" and not self.mechanism.row_by_row:
             raise BadPlan(
                 "coupling='sequential' with SquareRoot: every row sees every earlier step, so nearly every deletion "
@@ -137,6 +144,11 @@ class Learner:
         return self.query.bound * (len(visits) if self.mechanism.prefix else 1)
 
     @property
+    def solves_late(self) -> bool:
+        """Whether the model is solved when it is read, and not by requests."""
+        return self.laws is not None or self.structure is not None
+
+    @property
     def silent(self) -> bool:
         """Whether answers are the sums themselves: there is no noise, and nothing is summed over steps."""
         return self.sigma == 0.0 and not self.mechanism.prefix and self.laws is None
@@ -147,7 +159,10 @@ TableName = Literal["sums", "answers", "iterates"]
 
 @dataclass(frozen=True)
 class Transcript:
-    """The state beside the records: for each step a row of sums P, of answers a, and the iterate after it."""
+    """The state beside the records: for each step a row of sums P, of answers a, and the iterate after it.
+
+    Of a learner with a structure from a sample the only iterate is the structure, and sums have rows of its own.
+    """
 
     sums: Rows
     answers: Rows
@@ -161,7 +176,7 @@ class Transcript:
     @property
     def steps(self) -> int:
         """How many steps were taken."""
-        return self.sums.shape[0]
+        return self.iterates.shape[0]
 
     @property
     def tables(self) -> dict[TableName, Rows]:
@@ -186,4 +201,6 @@ class Transcript:
         """Return the model that the selector makes of the iterates, or that the laws solve from draws and finish."""
         if learner.laws is not None:
             return learner.laws.model(self.path, self.sums[:])
+        if learner.structure is not None:
+            return learner.structure.model(learner.structure.unpack(self.iterates[0]), self.sums[:])
         return select(learner.selector, self.path)

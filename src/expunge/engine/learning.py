@@ -17,6 +17,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.mechanisms.noise import GivenNoise, NoiseSource, NoNoise, draw_noise
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
+from expunge.engine.sampling import fit_structure
 from expunge.engine.transcript import ArrayRows, Path, Rows
 
 
@@ -60,6 +61,11 @@ def _take_all_steps(
         drawn = draw_steps(learner.laws, sums, Path(start, None, 0), steps, np.zeros((0, size)), randomness, watch)
         iterates = rows(drawn.iterates)
         return Transcript(rows(drawn.sums), iterates, iterates, start, records)
+    if learner.structure is not None:
+        found = fit_structure(learner.structure, records, watch)
+        sums.evaluations = records.count
+        iterates = rows(found.iterates)
+        return Transcript(rows(found.sums), iterates, iterates, start, records)
     noise: NoiseSource = NoNoise()
     if learner.sigma > 0.0:
         given = draw_noise(learner.mechanism, steps, size, learner.sigma, learner.grid.unit, randomness.noise)

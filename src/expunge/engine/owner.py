@@ -176,7 +176,7 @@ class Owner:
     @property
     def solves_late(self) -> bool:
         """Whether the model is solved when it is read, and not by requests."""
-        return self.learner.laws is not None
+        return self.learner.solves_late
 
     def model(self) -> Array:
         """Return the model that the learner's selector makes of the iterates."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from expunge.base.errors import BadPlan
-from expunge.base.types import Array
+from expunge.base.types import Array, Keys
 
 KEY_BYTES = 32
 _FIRST_WORDS = 16
@@ -128,6 +128,10 @@ class SecretStream:
         """Return uniform numbers above 0 and below 1."""
         return self.random(size) + 2.0**-54
 
+    def words(self, number: int) -> Keys:
+        """Return so many times 64 uniform bits."""
+        return self._array(number).astype(np.uint64)
+
     def _word(self) -> int:
         return int.from_bytes(self._bytes(8), "little")
 
@@ -152,6 +156,19 @@ class SecretStream:
         """Forget the key and what was drawn ahead."""
         _overwrite(self._key)
         self._block = b""
+
+
+class Layout(np.random.Generator):
+    """Draws where records lie, which can be seen; and from a secret stream the keys that say who is in a sample."""
+
+    def __init__(self, bits: np.random.BitGenerator, secret: SecretStream) -> None:
+        super().__init__(bits)
+        self.secret = secret
+
+
+def secret_keys(rng: np.random.Generator, number: int) -> Keys:
+    """Return so many keys of 64 uniform bits, from the secret stream if there is one (a generator alone has none)."""
+    return rng.secret.words(number) if isinstance(rng, Layout) else rng.integers(2**64, size=number, dtype=np.uint64)
 
 
 class Randomness:
@@ -205,12 +222,14 @@ class Randomness:
     @property
     def plan(self) -> np.random.Generator:
         """For what a plan draws, such as the seeds of centres or a projection: it is kept."""
-        return self._streams.get("plan") or self._generator("plan")
+        made: np.random.Generator = self._streams.get("plan") or self._generator("plan")
+        return made
 
     @property
-    def layout(self) -> np.random.Generator:
-        """For where records lie."""
-        return self._streams.get("layout") or self._generator("layout")
+    def layout(self) -> Layout:
+        """For where records lie, and for their keys."""
+        made: Layout = self._streams.get("layout") or self._generator("layout")
+        return made
 
     @property
     def noise(self) -> SecretStream:
@@ -222,10 +241,12 @@ class Randomness:
         """For what couplings toss."""
         return self._streams.get("coins") or self._secret("coins")
 
-    def _generator(self, label: str) -> np.random.Generator:
+    def _generator(self, label: str) -> Any:
         self._check()
         source: Any = _Bits(hashlib.shake_256(self._key + f"generator {label}".encode()).digest(32))
-        made = self._streams[label] = np.random.Generator(np.random.PCG64(source))  # takes it, whatever types say
+        bits = np.random.PCG64(source)  # takes it, whatever types say
+        made = Layout(bits, self._secret("keys")) if label == "layout" else np.random.Generator(bits)
+        self._streams[label] = made
         return made
 
     def _secret(self, label: str) -> SecretStream:

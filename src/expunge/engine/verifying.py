@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from expunge.base.columns import rows_in
 from expunge.base.types import Array
-from expunge.engine.contributions import AT_ONCE, Contributors
+from expunge.engine.contributions import AT_ONCE, Contributors, KeyedRecords
 from expunge.engine.couplings.common import Sums
 from expunge.engine.laws import Laws
 from expunge.engine.learner import Learner, Transcript
+from expunge.engine.sampling import structure_problems
+from expunge.engine.structures import Structure
 from expunge.engine.transcript import Path
 
 MOST_PROBLEMS = 20
@@ -47,6 +50,8 @@ def verify(
     """
     steps = learner.schedule.steps(records.count) if made is None else made
     tables = transcript.tables
+    if learner.structure is not None:
+        return _verify_structure(learner.structure, records, transcript, tolerance)
     problems = [
         f"{name}: {table.shape[0]} rows for {steps} steps of {records.count} records"
         for name, table in tables.items()
@@ -68,6 +73,20 @@ def verify(
         problems.append(f"answers: row {row} is not the sum of the steps, although there is no noise")
     problems += _off_grid(learner, transcript)
     return Verification(tuple(problems), p_value, steps, records.count)
+
+
+def _verify_structure(
+    structure: Structure, records: Contributors, transcript: Transcript, tolerance: float
+) -> Verification:
+    """Find the structure in the sample again, and sum over everyone."""
+    problems = [f"{name}: {damage}" for name, table in transcript.tables.items() if (damage := table.damage())]
+    problems += records.audit()
+    if transcript.steps != 1:
+        problems.append(f"iterates: {transcript.steps} rows, where there should be 1")
+    else:
+        keyed = cast(KeyedRecords, records)
+        problems += structure_problems(structure, keyed, transcript.sums[:], transcript.iterates[0], tolerance)
+    return Verification(tuple(problems[:MOST_PROBLEMS]), None, 1, records.count)
 
 
 def _check_step(

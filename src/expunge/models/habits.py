@@ -75,16 +75,22 @@ COUNTS = {
     "target_range": "Leave it out: counts are taken as they are",
 }
 
+OF_LLOYD = "Noisy sums in a declared region are a solver: solver=expunge.solvers.Lloyd({}=...)"
+
 CLUSTERS = {
     **ANYWHERE,
-    "algorithm": "Leave it out: the algorithm is Lloyd's",
-    "batch_size": "Leave it out: every record joins every round",
-    "epochs": "Use n_rounds",
-    "feature_norm": "Use radius, or low and high",
-    "init": "Leave it out: centres are spread without looking at the points; n_seeds says how many",
-    "max_iter": "Use n_rounds",
-    "n_init": "Use n_seeds: that many centres explore the region at once, and are merged",
-    "steps": "Use n_rounds",
+    "algorithm": "Use solver: 'keyed_sample', or expunge.solvers.Lloyd(radius=...)",
+    "batch_size": "Leave it out: every record counts in the sums",
+    "epochs": "Leave it out: k-means of the cells' means runs until it has settled",
+    "feature_norm": "Leave it out: no region is declared",
+    "init": "Leave it out: starts are the sample's, never all records'",
+    "max_iter": "Leave it out: k-means of the cells' means runs until it has settled",
+    "n_init": "Leave it out: ten starts are tried on the cells' means, and the sample's own centres",
+    "steps": "Leave it out: k-means of the cells' means runs until it has settled",
+    **{
+        name: OF_LLOYD.format(name)
+        for name in ("radius", "low", "high", "n_rounds", "n_seeds", "coupling", "records_per_subject")
+    },
 }
 
 RIDGE = {

@@ -202,7 +202,7 @@ def _fit(
         )
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
-        store_transcript(file, transcript)
+        store_transcript(file, learner, transcript)
         begin_store(file, model._description(), model._packed_projection(), transcript)
         write_state(file, first_state(inventory, key))
         write_signer(file, signer)

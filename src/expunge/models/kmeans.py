@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import sklearn.cluster
@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadRecords, ClippedWarning, NoiseWarning, warn_caller
+from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.intake import Insert, Replace
 from expunge.base.types import Array, Ints
@@ -20,22 +20,23 @@ from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
 from expunge.models.habits import CLUSTERS
 from expunge.models.showing import if_available
-from expunge.solvers.extents import NARROW
-from expunge.solvers.lloyd import nearest
+from expunge.solvers.cluster_choices import KeyedSample, Lloyd
 from expunge.solvers.plans.clusters import ClusterCoupling, ClusterPlan, make_cluster_plan
+from expunge.solvers.plans.keyed_clusters import KeyedClusterPlan, make_keyed_cluster_plan
+from expunge.solvers.weighted_kmeans import nearest
 
 
 class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, ForgettingModel):
-    """k-means clustering from which records can be deleted exactly: Lloyd's algorithm with noisy sums and counts.
+    """k-means clustering from which records can be deleted exactly.
 
-    Declare the region of the points, from public knowledge: ``radius`` (around 0), or ``low`` and ``high``, a number or
-    one for each column. Points outside count as the nearest point inside, with a warning. The smaller the region, the
-    less noise. First ``n_seeds`` centres, spread without looking at the points, explore the region; they are merged to
-    ``n_clusters``, which the last rounds refine. Every parameter: docs/clustering.md.
+    By default cells come from a keyed sample, and exact sums over everyone in them make the centres: there is no noise,
+    no region is declared, and a deletion of a record outside the sample leaves, bit for bit, what a fresh fit with the
+    same keys gives. ``rho`` is the planned share of deletions that fit anew. Another solver is
+    `expunge.solvers.Lloyd`, with noisy sums. Every parameter: docs/clustering.md.
 
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(center, 0.1, size=(100, 2)) for center in (-1, 0, 1)])
-    >>> model = KMeans(3, radius=2.0).fit(X)
+    >>> model = KMeans(3).fit(X)
     >>> outcome = model.unlearn([17, 42])
     >>> outcome.removed, model.n_records_, model.verify().ok, len(model.labels_)
     (2, 298, True, 298)
@@ -46,7 +47,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     COLUMNS = ("X",)
     INSTEAD = CLUSTERS
     PUBLISHED = ("cluster_centers_", "cluster_centers_ (relative)")
-    plan_: ClusterPlan
+    plan_: ClusterPlan | KeyedClusterPlan
 
     @guided
     def __init__(
@@ -54,26 +55,14 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         n_clusters: int = 8,
         *,
         rho: float | Literal["auto"] = "auto",
-        n_rounds: int | None = None,
-        n_seeds: int | None = None,
-        radius: float | None = None,
-        low: Any = None,
-        high: Any = None,
-        coupling: ClusterCoupling = "adaptive",
-        records_per_subject: int = 1,
         expected_records: int | None = None,
+        solver: Literal["keyed_sample"] | KeyedSample | Lloyd = "keyed_sample",
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.rho = rho
-        self.n_rounds = n_rounds
-        self.n_seeds = n_seeds
-        self.radius = radius
-        self.low = low
-        self.high = high
-        self.coupling = coupling
-        self.records_per_subject = records_per_subject
         self.expected_records = expected_records
+        self.solver = solver
         self.random_state = random_state
 
     # --- requests ---
@@ -91,7 +80,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             self._refuse_crowds(subjects, None)
             self._report_clipped(X)
             with Randomness.given(self.random_state, 0) as randomness:
-                self._learn((X - self.plan_.extent.center,), ids, subjects, randomness)
+                self._learn((X - self.plan_.origin,), ids, subjects, randomness)
         return self
 
     @guided
@@ -179,14 +168,28 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
     def _n_features_out(self) -> int:
         return int(self.cluster_centers_.shape[0])
 
-    def _make_plan(self, records: int, features: int, expected: int | None) -> ClusterPlan:
+    def _make_plan(self, records: int, features: int, expected: int | None) -> ClusterPlan | KeyedClusterPlan:
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
-        return make_cluster_plan(
-            self.n_clusters, features, int(expected or records), self.radius, self.low, self.high,
-            rho=self.rho, rounds=self.n_rounds, seeds=self.n_seeds, coupling=self.coupling,
-            records_per_subject=self.records_per_subject, seed=self._seed,
-        )  # fmt: skip
+        number, solver = int(expected or records), self.solver
+        if isinstance(solver, str) and solver == "keyed_sample":
+            solver = KeyedSample()
+        match solver:
+            case KeyedSample():
+                return make_keyed_cluster_plan(
+                    self.n_clusters, features, number, rho=self.rho, bound=solver.bound, seeds=solver.seeds,
+                    seed=self._seed,
+                )  # fmt: skip
+            case Lloyd():
+                return make_cluster_plan(
+                    self.n_clusters, features, number, solver.radius, solver.low, solver.high, rho=self.rho,
+                    rounds=solver.n_rounds, seeds=solver.n_seeds, coupling=cast(ClusterCoupling, solver.coupling),
+                    records_per_subject=solver.records_per_subject, seed=self._seed,
+                )  # fmt: skip
+        raise BadPlan(
+            f"solver={solver!r}: use 'keyed_sample', or expunge.solvers.KeyedSample(...), or, for noisy sums in a "
+            "declared region, expunge.solvers.Lloyd(radius=...)."
+        )
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         with Randomness.given(self.random_state, 0) as randomness:
@@ -199,8 +202,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             )
         self._report_plan()
 
-    def _kept_by_records(self, before: ClusterPlan) -> list[tuple[str, Any, Any]]:
-        return [("radius, low, high", before.extent, self.plan_.extent)]
+    def _kept_by_records(self, before: ClusterPlan | KeyedClusterPlan) -> list[tuple[str, Any, Any]]:
+        return [("radius, low, high" if before.encoding else "solver", before.encoding, self.plan_.encoding)]
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
@@ -208,49 +211,31 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         refuse_nan("X", X)
         X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
         self._report_clipped(X)
-        return (X - self.plan_.extent.center,)
+        return (X - self.plan_.origin,)
 
     def _report_plan(self) -> None:
         """Warn if it is clear beforehand, from what was declared, that little will come of it."""
-        plan = self.plan_
-        if plan.hopeless:
-            warn_caller(
-                f"noise shifts a centre by about {plan.error:.3g} if clusters are equally large, "
-                f"{plan.error / plan.extent.radius:.0%} of the region's radius. Declare a smaller region, or use a "
-                "larger rho, fewer n_rounds or n_clusters, or more records.",
-                NoiseWarning,
-            )
-        narrow = plan.extent.narrow()
-        if len(narrow):
-            warn_caller(
-                f"low, high: column {narrow[0]} has hardly any effect, since others are more than {NARROW} times as "
-                "wide. Scale columns to similar ranges."
-            )
+        for said, kind in self.plan_.doubts():
+            warn_caller(said, kind)
 
     def _report_clipped(self, X: Array) -> None:
-        extent = self.plan_.extent
-        outside = extent.outside(X)
-        if outside:
-            warn_caller(
-                f"X: {outside:,} of {len(X):,} points are outside {extent}; they count as the nearest point inside. "
-                "Declare a larger region if it is known to be larger, but not because of these records.",
-                ClippedWarning,
-            )
+        if (said := self.plan_.clipped(X)) is not None:
+            warn_caller(said, ClippedWarning)
 
     def _derive(self, model: Array) -> tuple[Array, Array]:
         relative = self.plan_.clusters_of(model)
-        return relative + self.plan_.extent.center, relative
+        return relative + self.plan_.origin, relative
 
     def _centers(self) -> Array:
-        """Return the centres as records have them: relative to that of the extent, on the grid."""
+        """Return the centres as records have them: relative to the plan's origin."""
         centers: Array = self._published[1]
         return centers
 
     def _points(self, X: Any) -> Array:
-        """Return rows relative to the centre of the extent."""
+        """Return rows as records have them."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **_TABLE)
-        return np.asarray(X - self.plan_.extent.center)
+        return np.asarray(X - self.plan_.origin)
 
     def _live(self) -> Array:
         """Return all live records, by ascending id."""

@@ -12,6 +12,7 @@ from expunge.models.forgetting import ForgettingModel
 from expunge.models.linear import LinearModel
 from expunge.models.projecting import unpacked
 from expunge.models.saving import NOT_DESCRIBED
+from expunge.solvers.cluster_choices import Lloyd
 from expunge.solvers.objects import FLAT, DualAveraging, of_flat
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
@@ -77,6 +78,9 @@ def _as_of_today(said: Description, kind: type) -> dict[str, Any]:
     Files from before clip='auto' say None for it, and their plan has a clip.
     """
     given = dict(said.parameters)
+    if said.model == "KMeans" and "solver" not in given:
+        own = {name: given.pop(name) for name in Lloyd().get_params() if name in given}
+        return {**given, "solver": Lloyd(**own)}
     if not (issubclass(kind, LinearModel) and FLAT & given.keys()):
         return given
     if given.get("clip", "none") is None and said.plan.clip is not None:

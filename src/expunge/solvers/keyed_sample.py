@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from expunge.base.checking import check_positive, check_rho, is_number
 from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.types import Array, Keys, Mask
 from expunge.engine.hashing import mix
+from expunge.engine.records.lookup import mix_one
 from expunge.solvers.weighted_kmeans import (
     GOLDEN,
     begun,
@@ -149,11 +151,20 @@ class Stage:
         """Say who joins in this stage: a function of each record's own key and content, and of those in before."""
         drawn = mix(keys + np.uint64(self.number * GOLDEN % 2**64)) >> np.uint64(11)
         draws = drawn * 2.0**-53
-        most = min(MOST, self.rate * CAP if len(self.centers) else self.rate)
-        possible = np.flatnonzero(draws < most)
+        possible = np.flatnonzero(draws < self._most)
         joined = np.zeros(len(keys), dtype=bool)
         joined[possible] = draws[possible] < self.chances(points[possible])
         return joined
+
+    def joins_alone(self, key: int, point: Array) -> bool:
+        """Say the same of one record, quickly."""
+        draw = (mix_one((key + self.number * GOLDEN) % 2**64) >> 11) * 2.0**-53
+        return draw < self._most and draw < self.chances(point[None]).item()
+
+    @cached_property
+    def _most(self) -> float:
+        """The largest probability to join."""
+        return min(MOST, self.rate * CAP if len(self.centers) else self.rate)
 
 
 Stages = tuple[Stage, ...]

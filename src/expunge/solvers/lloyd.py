@@ -17,7 +17,7 @@ from expunge.solvers.extents import Extent
 
 
 @dataclass(frozen=True, eq=False)
-class Lloyd:
+class LloydRule:
     """Lloyd's algorithm on noisy sums and counts, the answers of `ClusterMoments`: explore, merge, refine.
 
     The first ``explore`` rounds have many more centres than clusters, as many as there are ``seeds``. A centre becomes
@@ -131,7 +131,7 @@ class Lloyd:
 class PlainLloyd:
     """Lloyd's algorithm on the answers of `ClusterMoments`, and nothing else: noisy sums over noisy counts.
 
-    A count below one is taken for one, and centres stay within the extent, on the grid of the points. `Lloyd` finds
+    A count below one is taken for one, and centres stay within the extent, on the grid of the points. `LloydRule` finds
     its centres by itself and is far better at small ρ.
     """
 

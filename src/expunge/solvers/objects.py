@@ -64,7 +64,7 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def _solver(name: str) -> Callable[[type[Kind]], type[Kind]]:
+def solver(name: str) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class of parameters a solver: they are given by name, and an unknown one says what to use."""
 
     def made(kind: type[Kind]) -> type[Kind]:
@@ -75,7 +75,7 @@ def _solver(name: str) -> Callable[[type[Kind]], type[Kind]]:
     return made
 
 
-@_solver("newton")
+@solver("newton")
 class Newton(Parameters):
     """Newton's method with noise after the solve: the default wherever the loss has curvature. (docs/newton.md)
 
@@ -91,7 +91,7 @@ class Newton(Parameters):
     rate: float | None = None
 
 
-@_solver("dual_averaging")
+@solver("dual_averaging")
 class DualAveraging(Parameters):
     """Dual averaging on noisy prefix sums of gradients: for losses without curvature, wide and sparse problems.
 
@@ -122,7 +122,7 @@ class DualAveraging(Parameters):
     target_range: Any = None
 
 
-@_solver("frank_wolfe")
+@solver("frank_wolfe")
 class FrankWolfe(Parameters):
     """Variance-reduced Frank-Wolfe: parameters stay in a bounded domain; ``domain="l1"`` gives sparse models.
 
@@ -150,7 +150,7 @@ class FrankWolfe(Parameters):
     target_range: Any = None
 
 
-@_solver("gradient_descent")
+@solver("gradient_descent")
 class GradientDescent(Parameters):
     """Gradient descent: ``steps`` rounds over everyone, or a share ``rate`` of the records in each.
 

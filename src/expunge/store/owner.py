@@ -405,7 +405,7 @@ class StoredOwner(Owner):
     @property
     def solves_late(self) -> bool:
         """Whether the model is solved when it is read: then the file does not hold it."""
-        return self.description.plan.learner.laws is not None
+        return self.description.plan.learner.solves_late
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Read every byte of the file, and re-derive what can be."""

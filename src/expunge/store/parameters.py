@@ -12,7 +12,7 @@ from expunge.engine.learner import Learner, Transcript
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
 from expunge.store.rows import StoredRows, as_numbers
-from expunge.store.state import DESCRIPTION, Description, read_description
+from expunge.store.state import DESCRIPTION, Description, read_description, sound, stored_cells
 
 MODEL = 0
 """The number of their array."""
@@ -30,7 +30,7 @@ def write_vector(file: StoreFile, model: Array) -> None:
 
 def write_model(file: StoreFile, learner: Learner, transcript: Transcript) -> None:
     """Write the parameters of a fresh fit; where they are solved for when they are read, a file must not hold them."""
-    write_vector(file, np.zeros(0) if learner.laws is not None else transcript.model(learner))
+    write_vector(file, np.zeros(0) if learner.solves_late else transcript.model(learner))
 
 
 def solved(file: StoreFile, known: Description, text: str | None, strangers: Mapping[str, Any]) -> Array:
@@ -41,6 +41,10 @@ def solved(file: StoreFile, known: Description, text: str | None, strangers: Map
     with file.reading():
         current = known if file.text("about", DESCRIPTION) == text else read_description(file, strangers)
         learner = current.plan.learner
+        if learner.structure is not None:
+            cells, found = stored_cells(file, learner.structure)
+            with sound(file):
+                return learner.structure.model(learner.structure.unpack(found[0]), cells[:])
         assert learner.laws is not None
         start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
         sums = StoredRows(file, "sums", learner.query.size, steps)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from expunge.base.errors import BadPlan, CorruptStore
 from expunge.base.types import Batch, Ints, Keys
-from expunge.engine.contributions import Abilities, Participation, Query, Total
+from expunge.engine.contributions import Abilities, Part, Participation, Query, Total
 from expunge.engine.records.lookup import KEY_BYTES, fresh_hash_key, hashes
 from expunge.engine.records.memory import MemoryRecords
 from expunge.engine.records.staging import evaluate
@@ -108,6 +109,16 @@ class StoredRecords(MemoryRecords):
             total = Total(total.sum + part.sum, total.evaluations + part.evaluations, total.above + part.above)
         normal = participation.abilities.normal
         return total if normal is None else total._replace(sum=normal(total.sum))
+
+    def parts(self) -> Iterator[Part]:
+        """Return all records, where everyone lies at one place, some parts of it at a time."""
+        if self._staging is not None and not self._staging.done:
+            self._staging.finish()
+        if not self._places.lengths.any():
+            yield Part(self.template[: self.width], np.zeros(0, dtype=np.uint64))
+        for first, batch in self._places.batches(0, self.width, AT_ONCE):
+            keys = self._places.joined(len(self.template) - 1, 0, first, first + int(batch[0].shape[0]))
+            yield Part(batch, keys)
 
     def check_entering(self, abilities: Abilities, edit: Edit) -> Edit:
         """Let the query check the records that enter by an edit; return it with them in form, as they are kept."""

@@ -21,6 +21,8 @@ from expunge.store.file import StoreFile, Table
 
 PIECE = 2**15
 """About how many bytes are written as one."""
+CELLS = 2**12
+"""The same of sums of which a request changes single rows."""
 
 
 def as_numbers(file: StoreFile, table: Table, number: int, content: memoryview, dtype: Any) -> AnyArray:
@@ -39,17 +41,19 @@ def all_numbers(file: StoreFile, table: Table, dtype: Any) -> AnyArray:
 class StoredRows:
     """Rows in a store: read as a whole when first needed, written through in pieces."""
 
-    def __init__(self, file: StoreFile, table: Table, width: int, steps: int | None = None) -> None:
+    def __init__(
+        self, file: StoreFile, table: Table, width: int, steps: int | None = None, piece: int | None = None
+    ) -> None:
         self._file = file
         self._table = table
         self._width = width
         self._expected = steps
-        self._at_once = max(1, PIECE // max(8 * width, 1))
+        self._at_once = max(1, (piece or PIECE) // max(8 * width, 1))
 
     @classmethod
-    def store(cls, file: StoreFile, table: Table, array: Array) -> StoredRows:
+    def store(cls, file: StoreFile, table: Table, array: Array, piece: int | None = None) -> StoredRows:
         """Write a table again."""
-        rows = cls(file, table, array.shape[1])
+        rows = cls(file, table, array.shape[1], None, piece)
         rows._loaded = ArrayRows(array)
         file.drop(table, 0)
         rows._put(0, len(array))

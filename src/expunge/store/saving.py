@@ -184,7 +184,7 @@ def save(
     bytes_a_record = sum(_bytes(column) for column in records.template)
     with new_store(path, page_for(records.count * bytes_a_record // places)) as (file, key):
         begin_store(file, description, projection, transcript)
-        store_transcript(file, transcript)
+        store_transcript(file, description.plan.learner, transcript)
         write_state(file, first_state(store_records(file, records), key))
 
 
@@ -202,7 +202,7 @@ def save_anew(
     tables: tuple[Table, ...] = ("sums", "answers", "iterates")
     for table in tables:
         file.drop(table, 0)
-    store_transcript(file, transcript)
+    store_transcript(file, description.plan.learner, transcript)
     write_model(file, description.plan.learner, transcript)
     write_state(file, advanced(before, inventory))
 

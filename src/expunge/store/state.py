@@ -20,7 +20,9 @@ from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import AnyArray, Batch, Column
 from expunge.engine.learner import Learner, Transcript
 from expunge.engine.randomness import KEY_BYTES, Randomness
+from expunge.engine.structures import Structure
 from expunge.solvers import losses
+from expunge.solvers.cluster_choices import CHOICES
 from expunge.solvers.extents import Extent
 from expunge.solvers.objects import SOLVERS
 from expunge.solvers.plans.federated import FederatedPlan
@@ -32,7 +34,7 @@ from expunge.store.keys import Signer, fingerprint
 from expunge.store.layout import ColumnType, Layout
 from expunge.store.receipts import BYTES_A_NAME, Receipt, genesis, is_hex
 from expunge.store.records import Inventory, StoredRecords
-from expunge.store.rows import StoredRows
+from expunge.store.rows import CELLS, StoredRows
 from expunge.tables.schema.columns import SCHEMA_PARTS
 
 DESCRIPTION, STATE, SIGNER = 0, 1, 2
@@ -101,7 +103,7 @@ def first_state(inventory: Inventory, key: bytes) -> State:
 KNOWN = Registry(
     [
         Description, State, FederationState, Inventory, Layout, ColumnType, *PLANS, Extent, *losses.KNOWN,
-        *SCHEMA_PARTS, *SOLVERS,
+        *CHOICES, *SCHEMA_PARTS, *SOLVERS,
     ]
 )  # fmt: skip
 
@@ -240,8 +242,10 @@ def write_signer(file: StoreFile, signer: Signer | None) -> None:
 
 def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords) -> Transcript:
     """Return the transcript that is in a store; its tables are read when they are needed."""
-    start = np.asarray(learner.rule.start, dtype=float)
     steps = learner.schedule.steps(records.count)
+    if learner.structure is not None:
+        return _stored_structure(file, learner.structure, records)
+    start = np.asarray(learner.rule.start, dtype=float)
     check_room(file, "the transcript", 8 * steps * learner.query.size)
     sums = StoredRows(file, "sums", learner.query.size, steps)
     iterates = StoredRows(file, "iterates", start.size, steps)
@@ -251,10 +255,23 @@ def stored_transcript(file: StoreFile, learner: Learner, records: StoredRecords)
     return Transcript(sums, answers, iterates, start, records)
 
 
-def store_transcript(file: StoreFile, transcript: Transcript) -> None:
+def _stored_structure(file: StoreFile, structure: Structure, records: StoredRecords) -> Transcript:
+    """Return a structure from a sample and its sums, which are read when they are needed."""
+    check_room(file, "the structure", 8 * structure.packed)
+    sums, found = stored_cells(file, structure)
+    return Transcript(sums, found, found, np.zeros(structure.packed), records)
+
+
+def stored_cells(file: StoreFile, structure: Structure) -> tuple[StoredRows, StoredRows]:
+    """Return the sums of a structure, and the structure itself."""
+    return StoredRows(file, "sums", structure.width, None, CELLS), StoredRows(file, "iterates", structure.packed, 1)
+
+
+def store_transcript(file: StoreFile, learner: Learner, transcript: Transcript) -> None:
     """Write a transcript again."""
     for name, table in transcript.tables.items():
-        StoredRows.store(file, name, table[:])
+        cells = learner.structure is not None and name == "sums"
+        StoredRows.store(file, name, table[:], CELLS if cells else None)
 
 
 # --- requests that wait -------------------------------------------------------------------------------

@@ -13,11 +13,25 @@ def advise(found: Forecast) -> tuple[str, ...]:
     plan = found.plan
     if plan.never_replays:
         return ("There is no noise, and no deletion replays: rho does not matter.",)
-    said = [_of_rho(found), *_of_accuracy(found), *plan.advice()]
+    sampled = plan.learner.structure is not None
+    said = _of_sample(found) if sampled else [_of_rho(found), *_of_accuracy(found), *plan.advice()]
     if not plan.covers(found.records):
         low, high = plan.size_class
         said.append(f"The plan is for {low:,} to {min(high, plan.largest):,} records: correct expected_records.")
     return tuple(said)
+
+
+def _of_sample(found: Forecast) -> list[str]:
+    """Say how large the sample is that the model's structure comes from."""
+    rho, automatic, took = found.rho, found.automatic_rho, found.in_memory
+    said = [
+        f"About {rho:.3g} of all deletions fit anew, of records in the sample; all others take {duration(took.kept)}."
+    ]
+    if 2.0 * rho < automatic:
+        said.append(f"The sample may be too small: rho is {automatic / rho:.2g} times below what 'auto' gives.")
+    elif 2.0 * automatic < rho:
+        said.append(f"A lower rho, down to {automatic:.3g}, would hardly cost accuracy, and fewer deletions fit anew.")
+    return said
 
 
 def _of_rho(found: Forecast) -> str:

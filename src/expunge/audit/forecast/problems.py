@@ -90,7 +90,8 @@ class Kind:
         """Return the model of a small problem, with everything declared."""
         model = clone(self.model)
         given = self.plan.small_parameters(size, self.columns, self.epochs, self.rho)
-        given |= {name: _cut(getattr(model, name), self.columns) for name in self.plan.per_column}
+        known = model.get_params()
+        given |= {name: _cut(known[name], self.columns) for name in self.plan.per_column}
         return model.set_params(**given)
 
     def draw(self, records: int, rng: np.random.Generator) -> tuple[AnyArray, ...]:
@@ -101,6 +102,8 @@ class Kind:
         falling = 1.0 / np.sqrt(np.arange(1.0, self.columns + 1.0))
         X = rng.standard_normal((records, self.columns))
         X *= falling / np.linalg.norm(falling)
+        if "y" not in self.model.COLUMNS:
+            return (self.plan.bounded(X),)
         scores = SPREAD * (X @ rng.standard_normal((self.columns, max(2, self.outputs))))
         return self.plan.bounded(X), self._targets(scores, rng)
 

@@ -27,7 +27,7 @@ from expunge.engine.randomness import Randomness
 from expunge.engine.schedules import Schedule
 from expunge.engine.transcript import Path, Rows
 
-COUPLINGS = ("joint", "sequential", "adaptive", "likelihood")
+COUPLINGS = ("joint", "sequential", "adaptive", "likelihood", "keys")
 
 
 class Toss(NamedTuple):

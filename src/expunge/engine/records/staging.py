@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from expunge.base.errors import BadContribution, BadRecords
 from expunge.base.grid import on_grid
 from expunge.base.intake import Delete, Insert, Replace, Request, check_named
 from expunge.base.types import AnyArray, Array, Batch, Ints, Mask
-from expunge.engine.contributions import AT_ONCE, UNDER_WAY, Participation, Query, Total, Totals
+from expunge.engine.contributions import AT_ONCE, UNDER_WAY, Moving, Part, Participation, Query, Total, Totals
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.entering import insertion, replacement
 from expunge.engine.records.lookup import Lookup
@@ -291,6 +291,21 @@ class Staging(Lookup):
             batch = _joining(batch, participation.joined(self.keys_at(place), step))
         total = evaluate(query, step, path, batch, participation)
         return total if participation.unit is None else total._replace(sum=0.0 + total.sum)
+
+    def parts(self) -> Iterator[Part]:
+        """Return all records, where everyone lies at one place."""
+        if self._staging is not None and not self._staging.done:
+            self._staging.finish()
+        yield Part(self.batch_at(0), self.keys_at(0))
+
+    def moving(self) -> list[Moving]:
+        """Return the records that the staged edit moves."""
+        sides = ((), ()) if self._staging is None else self._staging.at(0)
+        return [
+            Moving(enters, rows[: self.width], rows[-1])
+            for enters, rows in zip((True, False), sides, strict=True)
+            if rows and len(rows[-1])
+        ]
 
     def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what the records of a place would contribute to a step without the staged edit."""

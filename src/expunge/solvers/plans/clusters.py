@@ -11,15 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from expunge.base.checking import check_one_of, check_positive, check_rho
-from expunge.base.errors import BadPlan
+from expunge.base.errors import BadPlan, NoiseWarning
 from expunge.base.types import Array
-from expunge.base.wording import are, counted
 from expunge.engine.accounting import FOREVER, least_rho, noise_for, worst_case_rho
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.schedules import Everyone
-from expunge.solvers.extents import Extent, declared_extent
-from expunge.solvers.lloyd import ClusterMoments, Lloyd
+from expunge.solvers.extents import NARROW, Extent, declared_extent
+from expunge.solvers.lloyd import ClusterMoments, LloydRule
+from expunge.solvers.plans.keyed_clusters import few_left
 from expunge.solvers.plans.lines import COUPLINGS, MECHANISMS, SCHEDULES, noise_lines
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
 from expunge.solvers.plans.sized import Remark, Sized, Standing, automatic_rho, rounded_up, size_class_of
@@ -133,7 +133,7 @@ class ClusterPlan(Sized):
     @property
     def per_column(self) -> tuple[str, ...]:
         """Which parameters of the model may be given column by column."""
-        return "low", "high"
+        return "solver__low", "solver__high"
 
     def flaw(self) -> str | None:
         """Say if there is nothing to begin with."""
@@ -162,7 +162,8 @@ class ClusterPlan(Sized):
     def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
         """Return the parameters in which the model of a small problem differs, apart from those of columns."""
         return {
-            "rho": rho, "expected_records": size.records, "records_per_subject": 1, "n_rounds": size.steps,
+            "rho": rho, "expected_records": size.records, "solver__records_per_subject": 1,
+            "solver__n_rounds": size.steps,
             "random_state": None,
         }  # fmt: skip
 
@@ -214,11 +215,11 @@ class ClusterPlan(Sized):
         return Learner(Everyone(self.rounds), self.query, self.rule, Identity(), self.sigma, self.coupling, "last")
 
     @cached_property
-    def rule(self) -> Lloyd:
+    def rule(self) -> LloydRule:
         """How answers become centres."""
         query = self.query
         seeds = self.extent.draw(query.most_centers, np.random.default_rng(self.seed))
-        return Lloyd(query.prepare((seeds,))[0], query, self.clusters, self.explore, self.sigma, self.seed)
+        return LloydRule(query.prepare((seeds,))[0], query, self.clusters, self.explore, self.sigma, self.seed)
 
     def clusters_of(self, model: Array) -> Array:
         """Return the centres of a model, one a row, relative to the extent's."""
@@ -232,12 +233,46 @@ class ClusterPlan(Sized):
     def remarks(self, before: Standing, now: Standing, deleted: int) -> Iterator[Remark]:
         """Give what to warn of after a request: also if too few records are left."""
         yield from super().remarks(before, now, deleted)
-        if deleted and 0 < now.records < self.clusters <= now.records + deleted:
+        yield from few_left(self.clusters, now.records, deleted)
+
+    # --- what the estimator asks ---
+
+    @property
+    def encoding(self) -> Extent:
+        """What the records' coordinates were made by."""
+        return self.extent
+
+    @property
+    def origin(self) -> Array:
+        """Where the records' coordinates are counted from."""
+        return self.extent.center
+
+    def doubts(self) -> Iterator[Remark]:
+        """Give what to warn of before a fit: if, from what was declared, little will come of it."""
+        if self.hopeless:
             yield (
-                f"there {are(now.records)} now {counted(now.records, 'record')}, fewer than "
-                f"n_clusters={self.clusters}; some clusters are empty.",
+                f"noise shifts a centre by about {self.error:.3g} if clusters are equally large, "
+                f"{self.error / self.extent.radius:.0%} of the region's radius. Declare a smaller region, or use a "
+                "larger rho, fewer n_rounds or n_clusters, or more records.",
+                NoiseWarning,
+            )
+        narrow = self.extent.narrow()
+        if len(narrow):
+            yield (
+                f"low, high: column {narrow[0]} has hardly any effect, since others are more than {NARROW} times as "
+                "wide. Scale columns to similar ranges.",
                 UserWarning,
             )
+
+    def clipped(self, X: Array) -> str | None:
+        """Say if points do not count as they are, since they are outside the region."""
+        outside = self.extent.outside(X)
+        if not outside:
+            return None
+        return (
+            f"X: {outside:,} of {len(X):,} points are outside {self.extent}; they count as the nearest point inside. "
+            "Declare a larger region if it is known to be larger, but not because of these records."
+        )
 
 
 def automatic_seeds(clusters: int) -> int:

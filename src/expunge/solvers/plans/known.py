@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from expunge.solvers.plans.clusters import ClusterPlan
 from expunge.solvers.plans.federated import FederatedPlan
+from expunge.solvers.plans.keyed_clusters import KeyedClusterPlan
 from expunge.solvers.plans.linear import Plan
 from expunge.solvers.plans.newton import NewtonPlan
 from expunge.solvers.plans.protocol import AnyPlan, ModelPlan
 from expunge.solvers.plans.ridge import RidgePlan
 
-MODEL_PLANS: tuple[type[ModelPlan], ...] = (Plan, NewtonPlan, ClusterPlan, RidgePlan)
+MODEL_PLANS: tuple[type[ModelPlan], ...] = (Plan, NewtonPlan, ClusterPlan, KeyedClusterPlan, RidgePlan)
 PLANS: tuple[type[AnyPlan], ...] = (*MODEL_PLANS, FederatedPlan)

@@ -1,0 +1,146 @@
+"""Learners with a structure from a keyed sample: fit, change, check. (docs/guarantee.md#structure-from-a-sample)
+
+No coin is tossed and no noise drawn: all that is kept is a function of records, keys, and seeds that look at no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from expunge.base.columns import stack
+from expunge.base.types import Array, Batch, Ints, Keys, Mask
+from expunge.engine.contributions import AT_ONCE, KeyedRecords, Moving
+from expunge.engine.forward import Staged
+from expunge.engine.structures import Structure
+from expunge.engine.transcript import Rows
+
+Watch = Callable[[int], None]
+
+
+def fit_structure(structure: Structure, records: KeyedRecords, watch: Watch | None = None) -> Staged:
+    """Find the structure in the sample, stage by stage, and sum over everyone: all rows of the transcript."""
+    found = find_structure(structure, records)
+    if watch is not None:
+        watch(1)
+    packed = structure.pack(found)[None]
+    return Staged(0, sum_everyone(structure, found, records), packed, packed)
+
+
+def find_structure(structure: Structure, records: KeyedRecords) -> tuple[Any, ...]:
+    """Return what is found in the sample. Nothing but this looks at who has joined."""
+    found: tuple[Any, ...] = ()
+    joined: list[Mask] = []
+    sample: list[Batch] = []
+    keys: list[Keys] = []
+    for part in records.parts():
+        joined.append(np.zeros(len(part.keys), dtype=bool))
+        sample.append(tuple([column[:0] for column in part.batch]))
+        keys.append(part.keys[:0])
+    for _ in range(structure.stages):
+        stage = structure.find(found, np.concatenate(keys), _stacked(sample))
+        found = (*found, stage)
+        for number, part in enumerate(records.parts()):
+            new = structure.joins(stage, part.keys, part.batch) & ~joined[number]
+            joined[number] |= new
+            if new.any():
+                sample.append(tuple([column[new] for column in part.batch]))
+                keys.append(part.keys[new])
+    return (*found, structure.find(found, np.concatenate(keys), _stacked(sample)))
+
+
+def _stacked(batches: list[Batch]) -> Batch:
+    return tuple([stack(list(columns)) for columns in zip(*batches, strict=True)])
+
+
+def sum_everyone(structure: Structure, found: tuple[Any, ...], records: KeyedRecords) -> Array:
+    """Return the exact sums over everyone, given the structure."""
+    sums = np.zeros((structure.rows(found), structure.width))
+    for part in records.parts():
+        sums += structure.total(found, part.batch)
+    return sums
+
+
+@dataclass
+class Moved:
+    """What a request changes: single rows of the sums, or everything, if somebody in the sample moves."""
+
+    rows: dict[int, Array] = field(default_factory=dict)
+    staged: Staged | None = None
+    evaluations: int = 0
+
+
+def move(
+    structure: Structure, records: KeyedRecords, sums: Rows, packed: Array, watch: Watch | None = None
+) -> Moved:  # fmt: skip
+    """Say what the staged edit changes.
+
+    Whoever is outside the sample, before or after, is taken out of the sums or put into them: nothing else depends on
+    them. If one of those who leave or enter is in it, all is found anew, once, however many they are.
+    """
+    found, moving = structure.unpack(packed), records.moving()
+    number = sum(len(each.keys) for each in moving)
+    if any(structure.sampled(found, each.keys, each.batch).any() for each in moving):
+        left = records.count + sum(len(each.keys) if each.enters else -len(each.keys) for each in moving)
+        return Moved({}, fit_structure(structure, records, watch), number + left)
+    return Moved(_new_rows(structure, found, moving, sums), None, number)
+
+
+def _new_rows(structure: Structure, found: tuple[Any, ...], moving: list[Moving], sums: Rows) -> dict[int, Array]:
+    """Return the rows of the sums that change: exact sums, in any order."""
+    new: dict[int, Array] = {}
+    at_once = max(1, AT_ONCE // structure.width)
+    for each in moving:
+        for first in range(0, len(each.keys), at_once):
+            part = structure.parts(found, tuple([column[first : first + at_once] for column in each.batch]))
+            _add(new, sums, part.rows, part.values if each.enters else -part.values)
+    return new
+
+
+def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array) -> None:
+    """Add values to rows, which are copied before they change."""
+    if len(rows) == 1:
+        row = rows.item()
+        new[row] = (sums[row] if row not in new else new[row]) + values[0]
+        return
+    rows, at = np.unique(rows, return_inverse=True)
+    added = np.zeros((len(rows), values.shape[1]))
+    np.add.at(added, at, values)
+    for row, value in zip(rows.tolist(), added, strict=True):
+        new[row] = (sums[row] if row not in new else new[row]) + value
+
+
+def chance_to_move(structure: Structure, records: KeyedRecords, packed: Array) -> float:
+    """Return how likely a request is to find all anew, over the keys of those who leave or enter; their own is secret.
+
+    Records with one key join together.
+    """
+    found, outside = structure.unpack(packed), 1.0
+    for each in records.moving():
+        _, at = np.unique(each.keys, return_inverse=True)
+        chances = np.zeros(at.max(initial=-1) + 1)
+        np.maximum.at(chances, at, structure.chance(found, each.batch))
+        outside *= float(np.prod(1.0 - chances))
+    return 1.0 - outside
+
+
+def structure_problems(
+    structure: Structure, records: KeyedRecords, sums: Array, packed: Array, tolerance: float
+) -> list[str]:
+    """Find everything again, and name what does not agree."""
+    try:
+        stored = structure.unpack(packed)
+    except ValueError as error:
+        return [f"iterates: row 0 is no structure ({error})"]
+    derived = structure.pack(find_structure(structure, records))
+    if not np.allclose(packed, derived, rtol=tolerance, atol=tolerance):
+        return ["iterates: row 0 is not the structure that the sample gives"]
+    if len(sums) != structure.rows(stored):
+        return [f"sums: {len(sums)} rows, where the structure has {structure.rows(stored)}"]
+    total = sum_everyone(structure, stored, records)
+    wrong = np.flatnonzero((total != sums).any(axis=1))
+    more = f", nor are {len(wrong) - 1} others" if len(wrong) > 1 else ""
+    return [f"sums: row {wrong[0]} is not what the records contribute{more}"] if len(wrong) else []
