@@ -142,15 +142,19 @@ def test_the_serving_copy_is_scikit_learns_and_gives_the_same_probabilities():
     assert np.allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
 
-def test_an_audit_finds_no_problem_and_a_forecast_has_its_plan(tmp_path):
+@pytest.mark.long
+def test_an_audit_finds_no_problem(tmp_path):
     model = fitted(rho=0.2)
     model.unlearn([3])
     model.save(tmp_path / "m.expunge")
     found = audit(tmp_path / "m.expunge", ids=[3], rows=X[3:4], test=(X, Y), runs=100, seed=1)
     assert not [check for check in found.checks if check.result == "problem"]
+
+
+def test_a_forecast_has_the_plan_of_several_classes():
     planned = forecast(newton(rho=0.01, classes=NAMES), records=100_000, features=6, seconds=0.2, progress=False)
     assert planned.plan.columns == 14
-    assert planned.typical.probability == 0.01
+    assert planned.typical.replay_probability == 0.01
 
 
 # --- edges --------------------------------------------------------------------------------------------

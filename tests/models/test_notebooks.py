@@ -16,7 +16,8 @@ from expunge.base.errors import BadRecords, ExpungeError, NotAvailable, StoreErr
 from models.showcase import KINDS, NAMED, X, Y, models
 
 PROPERTIES = ("ids_", "subjects_", "n_records_", "transcript_")
-OWN = {"ridge": ("coef_", "intercept_", "rank_"), "kmeans": ("cluster_centers_", "labels_", "inertia_")}
+CLUSTERS = ("cluster_centers_", "labels_", "inertia_")
+OWN = {"ridge": ("coef_", "intercept_", "rank_"), "kmeans": CLUSTERS, "noisy kmeans": CLUSTERS}
 
 
 def properties_of(kind):
