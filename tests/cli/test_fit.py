@@ -86,7 +86,7 @@ def test_which_model_is_fitted_unless_another_is_asked_for(target, kind, ready, 
 
 
 def test_less_noise_is_asked_for_by_rho(ready, done):
-    found = done(*FIT, "--rho", 0.5, "--json")
+    found = done(*FIT, "--rho", 0.5, "--solver", "dual_averaging", "--json")
     assert (found["rho"], found["replay_probability"]["worst"]) == (0.5, 0.5)
     assert found["sigma"] > 0
     assert 0 < found["replay_probability"]["typical"] < 0.5
@@ -285,7 +285,7 @@ def test_an_id_that_stands_twice_is_refused(ready, refused):
 
 def test_a_person_with_more_records_than_declared_is_refused(ready, refused):
     (ready / "schema.toml").write_text(schema(subject=True))
-    refused(3, "'S-0001' would have 2 records, --records-per-subject 1", *FIT)
+    refused(3, "'S-0001' would have 2 records, --records-per-subject 1", *FIT, "--solver", "dual_averaging")
 
 
 def swap(old, new):
@@ -302,8 +302,7 @@ SCHEMAS = {
     "no columns": ('format = "expunge schema 1"\n', "columns: expected a part such as [columns.age] for each column"),
     "an unknown kind": (swap('"text"', '"prose"'), "columns.note: kind = 'prose': use one of 'numeric', 'date'"),
     "no kind": (swap('kind = "text"\n', ""), "columns.note: kind = None: use one of"),
-    "a missing field": (schema(age="low = 0"), "columns.age: high: missing; a column of kind 'numeric' needs it"),
-    "no values": (swap('values = ["no", "yes"]', ""), "columns.sick: values = [...], or low and high,: missing"),
+    "a missing field": (schema(age="low = 0"), "columns.age: high: missing; give low and high, or neither"),
     "one class": (swap('["no", "yes"]', '["no"]'), "columns.sick: values = ['no']: give at least two"),
     "a value twice": (swap('"yes"]', '"no"]'), "columns.sick: values: duplicate 'no'; give each once"),
     "low above high": (schema(age="low = 9\nhigh = 1"), "columns.age: low = 9 is not below high = 1; give a range"),
@@ -335,6 +334,11 @@ def test_schemas_that_are_wrong_are_refused_with_the_place(case, ready, refused)
     assert refused(3, said, *FIT).startswith("Error: schema.toml: ")
 
 
+def test_a_target_without_values_is_a_number(ready, refused):
+    (ready / "schema.toml").write_text(swap('values = ["no", "yes"]', ""))
+    refused(3, "(column 'sick': not a number)", *FIT)
+
+
 def test_schemas_that_cannot_be_read_are_refused(ready, refused):
     asked = ("fit", "people.csv", "-o", "m.expunge", "--schema")
     refused(3, "no.toml: no such file; `expunge schema data.csv -o no.toml` drafts one", *asked, "no.toml")
@@ -348,9 +352,9 @@ OPTIONS = {
     "rho of 0": (3, "--rho 0.0: give a probability above 0", ("--rho", "0")),
     "rho that is none": (2, "'--rho': 'abc' is neither a probability nor auto", ("--rho", "abc")),
     "NaN": (3, "--rho nan: give a probability", ("--rho", "nan")),
-    "no such model": (2, "'forest' is not one of 'logistic', 'svm', 'huber', 'linear'", ("--model", "forest")),
+    "no such model": (2, "'forest' is not one of 'logistic', 'svm', 'huber', 'poisson', 'linear'", ("--model", "forest")),
     "a model for numbers": (3, "--model huber: the target 'sick' has values = [...]", ("--model", "huber")),
-    "ridge for classes": (3, "Use logistic or svm, or give its low and high in the schema", ("--model", "ridge")),
+    "ridge for classes": (3, "Use logistic or svm, or take out its values in the schema", ("--model", "ridge")),
     "part of a record": (2, "'1.5' is not a whole number, such as 2e6", ("--expected-records", "1.5")),
     "no records expected": (3, "--expected-records 0: give a whole number above 0", ("--expected-records", "0")),
     "no records of anyone": (3, "--records-per-subject 0: give a whole number above 0", ("--records-per-subject", "0")),
@@ -388,7 +392,7 @@ def test_arguments_that_are_missing_are_named(arguments, ready, refused):
 
 def test_models_that_do_not_go_with_the_target_are_refused(ready, refused):
     (ready / "schema.toml").write_text(schema("bill"))
-    refused(3, "--model svm: the target 'bill' is a number (low, high)", *FIT, "--model", "svm")
+    refused(3, "--model svm: the target 'bill' is a number, and svm predicts classes", *FIT, "--model", "svm")
     (ready / "schema.toml").write_text(schema(""))
     refused(3, "--model linear: the schema has no target; declare a column", *FIT, "--model", "linear")
 

@@ -38,7 +38,7 @@ MODULES = (
     "cryptography.hazmat.primitives.asymmetric.ed25519", "sklearn.feature_extraction.text",
     "typer._adapters", "pyarrow.pandas_compat", "tempfile", "secrets",
 )  # fmt: skip
-PATIENCE = 60.0
+PATIENCE = 180.0
 """After how many seconds a command that does not end is given up."""
 COLUMNS = 80
 
