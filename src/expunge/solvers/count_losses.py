@@ -13,8 +13,8 @@ LEAST_MEAN = 2.0**-9
 """The least curvature as Newton's method sees it: where the loss is flatter, steps would be too long."""
 LARGEST_SCORE = 30.0
 """Beyond this score, on either side, the loss goes on as a straight line: so no mean overflows."""
-FAR_ABOVE = 20.0
-"""A mean that is so many times the count is not believed: Newton's method would come down by 1 a step."""
+FAR_ABOVE = 3.0
+"""A mean above so many times the count and 1 is not believed: Newton's method would come down by 1 a step."""
 LEAST_GAP = 2.0**-60
 """What differences of scores are divided by, at least."""
 
@@ -43,12 +43,12 @@ class Poisson:
         return np.asarray(means_of(scores) - targets)
 
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
-        """Return derivative and a curvature with which no record's step goes beyond the best score of its own.
+        """Return derivative and a curvature: the mean, if it is believed, as Newton has it.
 
-        Where the mean is below the count, it is the slope of the derivative's chord from the score to the logarithm of
-        the count. That is the least with which the quadratic is nowhere below the loss, up to there. The mean itself
-        would be far too little: exp(-5) for a count of 1, and so a step of 147. Where the mean is far above the count,
-        a chord as well, in place of steps of 1. Elsewhere the mean, as Newton has it.
+        A mean below the count is not, nor is one far above it. There the curvature is the slope of the derivative's
+        chord, from the score to that of the nearest mean that is believed. For a mean below the count this is the
+        least with which the record's own step does not go beyond its best score. With the mean itself it does: by far,
+        where a draw went too low.
 
         >>> slopes, curvatures = Poisson().expansion(np.array([-5.0]), np.array([1.0]))
         >>> float(-slopes[0] / curvatures[0])
@@ -76,9 +76,8 @@ def means_of(scores: Array) -> Array:
 
 
 def _curvatures(scores: Array, targets: AnyArray, means: Array) -> Array:
-    """Return slopes of chords where the means are below the counts or far above them, and means elsewhere."""
-    below, above = means < targets, means > FAR_ABOVE * (targets + 1.0)
-    own = np.log(np.where(below, targets, targets + 0.5))
-    gaps = np.where(below, np.maximum(own - scores, LEAST_GAP), np.where(above, own - scores, 1.0))
-    chords = (targets - means) / gaps
-    return np.where(below, np.clip(chords, means, np.maximum(means, targets)), np.where(above, chords, means))
+    """Return the means that are believed, and slopes of chords for others; both agree where they meet."""
+    believed = np.clip(means, targets, FAR_ABOVE * (targets + 1.0))
+    gaps = np.maximum(np.abs(np.log(believed) - scores), LEAST_GAP)
+    chords = np.clip(np.abs(believed - means) / gaps, np.minimum(believed, means), np.maximum(believed, means))
+    return np.where(believed == means, means, chords)
