@@ -13,7 +13,7 @@ LEAST_MEAN = 2.0**-9
 """The least curvature as Newton's method sees it: where the loss is flatter, steps would be too long."""
 LARGEST_SCORE = 30.0
 """Beyond this score, on either side, the loss goes on as a straight line: so no mean overflows."""
-FAR_ABOVE = 3.0
+FAR_ABOVE = 5.0
 """A mean above so many times the count and 1 is not believed: Newton's method would come down by 1 a step."""
 LEAST_GAP = 2.0**-60
 """What differences of scores are divided by, at least."""
