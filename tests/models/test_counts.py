@@ -53,7 +53,7 @@ def test_far_below_auto_it_is_worse_but_no_garbage(seed):
 
 
 @pytest.mark.filterwarnings("ignore:.*least squares:expunge.PlanWarning")
-@pytest.mark.parametrize(("rho", "finish"), [(0.01, None), (1e-3, None), (1e-3, "auto"), (1e-4, "auto"), (1e-7, "auto")])
+@pytest.mark.parametrize(("rho", "finish"), [(0.01, None), (1e-3, None), (1e-3, "auto"), (1e-4, "auto")])
 def test_means_are_finite_and_above_0_at_every_rho(rho, finish):
     X, y = houses(np.random.default_rng(0))
     model = PoissonRegressor(rho=rho, finish=finish, random_state=0).fit(X, y)
