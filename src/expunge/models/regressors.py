@@ -17,7 +17,7 @@ from expunge.base.types import AnyArray, Array
 from expunge.models.habits import COUNTS
 from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.models.showing import if_available
-from expunge.solvers.count_losses import Poisson
+from expunge.solvers.count_losses import Poisson, means_of
 from expunge.solvers.losses import Huber, Loss, Squared
 from expunge.solvers.objects import Newton, Said, solver_of
 from expunge.solvers.plans.newton import NewtonPlan
@@ -266,8 +266,8 @@ class PoissonRegressor(LinearRegressor):
         return counts
 
     def predict(self, X: Any) -> Array:
-        """Return the mean count for each row."""
-        return np.exp(super().predict(X))
+        """Return the mean count for each row: at least exp(-30) and at most exp(30), far above any count it takes."""
+        return means_of(super().predict(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return D², the share of the deviance that is explained, as scikit-learn's does."""
