@@ -185,7 +185,8 @@ class Expansion:
         if known is None or known[0] != asked:
             frame = frame_of(framed)
             seen = self.of_scores(frame) if expands else frame
-            view = View(frame, np.ldexp(1.0, self.digits - seen.exponents[self._order]), expands, np.zeros(0))
+            scales = np.ldexp(1.0, self.digits - seen.exponents[self._order])
+            view = View(frame, scales, scales[:-2, None], expands, np.zeros(0))
             if point is not None:
                 parameters = seen.raw(point)
                 parameters[:-1] /= view.scales[:-2]
@@ -205,16 +206,19 @@ class Expansion:
             rows = rows - view.frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
         seen = columns[:-2]
-        np.multiply(rows.T, scales[:-2, None], out=seen)  # powers of two: digits stay as they are
+        np.multiply(rows.T, view.by_row, out=seen)  # powers of two: digits stay as they are
         if not view.expands:
-            columns[-2], columns[-1] = 1.0, targets - centre
+            columns[-2], columns[-1] = scales[-2], (targets - centre) * scales[-1]
         else:
             scores = scores_of(seen.T, view.parameters) if self._saturated is None else self._saturated(targets)
             slopes, curvatures = self.loss.expansion(scores + centre, targets)
             roots = np.sqrt(curvatures)
             seen *= roots
-            columns[-2], columns[-1] = roots, (scores - slopes / curvatures) * roots
-        columns[-2:] *= scales[-2:, None]
+            np.multiply(roots, scales[-2], out=columns[-2])
+            steps = slopes / curvatures
+            np.subtract(scores, steps, out=steps)
+            steps *= roots
+            np.multiply(steps, scales[-1], out=columns[-1])
         return np.rint(columns, out=columns)
 
 
