@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from expunge.base.columns import in_parts
 from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
@@ -42,6 +43,8 @@ MANY = 16
 """A column is as large as those numbers are that at least one in so many reaches."""
 AT_ONCE, MOST_ROWS = 2**16, 2**13
 """How many numbers, and how many records, columns are made of at a time: they stay in the processor's cache."""
+TURNED = 2**9
+"""How many rows are made columns of at a time: a line of the processor's cache for each stays in its innermost one."""
 DAMPING = 4.0
 """How much columns that few records have are damped, in units of the noise."""
 RIDGE = 2.0**-40
@@ -97,7 +100,8 @@ class Expansion:
         """Refuse numbers that no scale fits."""
         for name, column in zip(("X", "y"), batch, strict=True):
             numbers = column if isinstance(column, np.ndarray) else column.data
-            largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))
+            parts = in_parts(numbers)
+            largest = max([max(float(part.max()), -float(part.min())) for part in parts if part.size], default=0.0)
             if not largest < 2.0**MOST:
                 raise BadRecords(f"{name}: it has {largest:g}; numbers must be below {2.0**MOST:.2g}. Use other units.")
 
@@ -206,7 +210,9 @@ class Expansion:
             rows = rows - view.frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
         seen = columns[:-2]
-        np.multiply(rows.T, view.by_row, out=seen)  # powers of two: digits stay as they are
+        for first in range(0, len(rows), TURNED):  # powers of two: digits stay as they are
+            part = slice(first, first + TURNED)
+            np.multiply(rows[part].T, view.by_row, out=seen[:, part])
         if not view.expands:
             columns[-2], columns[-1] = scales[-2], (targets - centre) * scales[-1]
         else:
