@@ -43,8 +43,6 @@ MANY = 16
 """A column is as large as those numbers are that at least one in so many reaches."""
 AT_ONCE, MOST_ROWS = 2**16, 2**13
 """How many numbers, and how many records, columns are made of at a time: they stay in the processor's cache."""
-TURNED = 2**9
-"""How many rows are made columns of at a time: a line of the processor's cache for each stays in its innermost one."""
 DAMPING = 4.0
 """How much columns that few records have are damped, in units of the noise."""
 RIDGE = 2.0**-40
@@ -210,9 +208,7 @@ class Expansion:
             rows = rows - view.frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
         seen = columns[:-2]
-        for first in range(0, len(rows), TURNED):  # powers of two: digits stay as they are
-            part = slice(first, first + TURNED)
-            np.multiply(rows[part].T, view.by_row, out=seen[:, part])
+        np.multiply(rows.T, view.by_row, out=seen)  # powers of two: digits stay as they are
         if not view.expands:
             columns[-2], columns[-1] = scales[-2], (targets - centre) * scales[-1]
         else:
