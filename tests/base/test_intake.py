@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import expunge
 from expunge import MemoryRecords
 from expunge.base.errors import BadRecords, UnknownId
-from expunge.base.intake import as_ids
+from expunge.base.intake import as_columns, as_ids
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -167,3 +167,12 @@ def test_any_list_of_strings_comes_back_or_is_refused(ids):
             as_ids("ids", ids)
     else:
         assert as_ids("ids", ids).tolist() == ids
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_one_nan_among_many_numbers_is_found(order):
+    table = np.ones((70_000, 2), order=order)
+    as_columns((table, np.ones((70_000, 0)), np.ones((70_000, 2, 3))))
+    table[69_999, 1] = np.nan
+    with pytest.raises(BadRecords, match="row 69999 has NaN"):
+        as_columns((table,))

@@ -19,6 +19,7 @@ from expunge import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    MemoryRecords,
     PoissonRegressor,
 )
 from expunge.engine.transcript import ArrayRows
@@ -51,6 +52,20 @@ def close(mine, other):
 
 
 # --- what is learned ----------------------------------------------------------------------------------
+
+
+def test_a_fit_looks_once_for_the_part_that_its_rounds_see():
+    with mock.patch.object(MemoryRecords, "keys_at", autospec=True, side_effect=MemoryRecords.keys_at) as asked:
+        model = LogisticRegression(solver=expunge.solvers.Newton(rate=0.5), rho=0.2).fit(X, Y)
+    assert asked.call_count == 1
+    assert model.verify().ok  # which looks for it at every step
+
+
+def test_one_number_too_large_among_many_is_refused():
+    features = np.ones((70_000, 2))
+    features[-1, 1] = -(2.0**64)
+    with pytest.raises(BadRecords, match="X: it has"):
+        newton().fit(features, np.arange(70_000) % 2)
 
 
 def test_without_noise_it_is_scikit_learns_behind_a_scaler():

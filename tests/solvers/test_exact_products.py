@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from expunge.solvers import exact_products
-from expunge.solvers.exact_products import LARGEST, LIMB, SURE, ExactProducts, whole
+from expunge.solvers.exact_products import LARGEST, LIMB, ROOT, SURE, ExactProducts, whole
 
 NUMBERS = st.integers(-int(LARGEST), int(LARGEST)).map(float) | st.sampled_from([0.0, 1.0, -1.0, 2.0**21, -(2.0**21)])
 TABLES = hnp.arrays(float, st.tuples(st.just(3), st.integers(0, 12)), elements=NUMBERS)
@@ -63,6 +63,7 @@ def test_numbers_are_cut_where_they_must_be_and_it_makes_no_difference(columns, 
     found = products.moved(total.copy(), [block.copy() for block in blocks], come)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_products, "SURE", -1.0)  # all are cut
+        patch.setattr(exact_products, "ROOT", -1.0)
         assert np.array_equal(products.moved(total.copy(), blocks, come), found)
     sign = 1 if come else -1
     assert value(found) == [2 + sign * number for number in exactly(columns)]
@@ -73,6 +74,13 @@ def test_sums_of_squares_about_where_numbers_are_cut_are_exact(number):
     rows = int(SURE / number**2)
     for count in (rows - 1, rows, rows + 1, 2 * rows + 3):
         assert value(ExactProducts(1).total(np.full((1, count), number))) == [count * int(number) ** 2]
+
+
+@pytest.mark.parametrize("number", [ROOT - 1.0, ROOT, ROOT + 1.0, -ROOT, -ROOT - 1.0])
+def test_a_single_row_about_where_it_is_cut_is_exact(number):
+    columns = np.array([[number], [1.0 - number], [3.0]])
+    total = ExactProducts(3).moved(ExactProducts(3).total(columns), [columns], True)
+    assert value(total) == [2 * product for product in exactly(columns)]
 
 
 def test_what_overflows_or_is_no_number_is_not_taken_for_exact():

@@ -8,13 +8,15 @@ alike: ``column[first:stop]``, ``column[numbers]``, ``column[mask]``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from expunge.base.types import AnyArray, Column, Ints
 
 LARGEST = np.iinfo(np.int32).max
+AT_ONCE = 2**16
+"""How many numbers are looked at together."""
 
 
 def is_sparse(column: object) -> bool:
@@ -28,6 +30,13 @@ def is_sparse(column: object) -> bool:
 def rows_in(column: Column) -> int:
     """Return how many records a column has."""
     return int(column.shape[0])
+
+
+def in_parts(numbers: AnyArray) -> Iterator[AnyArray]:
+    """Cut an array into views of a few rows each, which stay in the processor's cache."""
+    rows = max(1, AT_ONCE * len(numbers) // max(numbers.size, 1))
+    for first in range(0, len(numbers), rows):
+        yield numbers[first : first + rows]
 
 
 def index_type(width: int) -> type[np.signedinteger]:

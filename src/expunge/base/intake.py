@@ -10,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
-from expunge.base.columns import canonical, is_sparse, rows_in
+from expunge.base.columns import canonical, in_parts, is_sparse, rows_in
 from expunge.base.errors import BadRecords, DuplicateId
 from expunge.base.types import AnyArray, Batch, Column
 
@@ -39,9 +39,10 @@ def _bad_row(array: Column) -> int | None:
     """Return the first row with NaN or infinity."""
     if array.dtype.kind != "f":
         return None
-    finite = np.isfinite(array.data if is_sparse(array) else array)
-    if finite.all():
+    numbers = array.data if is_sparse(array) else array
+    if all(np.isfinite(part).all() for part in in_parts(numbers)):
         return None
+    finite = np.isfinite(numbers)
     bad = int(np.argwhere(~finite)[0][0])
     return int(np.searchsorted(array.indptr, bad, side="right")) - 1 if is_sparse(array) else bad
 
@@ -77,6 +78,8 @@ def as_ids(name: str, values: object) -> AnyArray:
     >>> as_ids("ids", [UUID(int=7)]).tolist()
     ['00000000-0000-0000-0000-000000000007']
     """
+    if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1:
+        return values.astype(np.int64)  # as they are, in a copy
     if isinstance(values, Sequence) and not isinstance(values, (str, range)):
         _check_lengths(name, values)  # before NumPy gives all of them the room of the longest
     try:

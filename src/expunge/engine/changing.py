@@ -101,7 +101,7 @@ class Change:
 
     def _write_kept_sums(self) -> None:
         sums, rows = self.transcript.sums, self.sums
-        first, last = min(rows, default=0), max(rows, default=0)
+        first, last = (min(rows), max(rows)) if len(rows) > 1 else (0, 0)
         if len(rows) < 2 or 8 * len(rows) < last - first:
             for step, row in rows.items():
                 sums.write(step, row[None])

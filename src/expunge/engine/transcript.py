@@ -175,7 +175,7 @@ class ArrayRows:
 class Path:
     """The iterates so far: ``path[0]`` is where the rule started, ``path[-1]`` the newest."""
 
-    __slots__ = ("first", "made", "newest", "staged", "start", "stored")
+    __slots__ = ("first", "gathered", "made", "newest", "staged", "start", "stored")
 
     def __init__(self, start: Array, stored: Rows | None, made: int, staged: Array | None = None) -> None:
         self.start = start
@@ -183,6 +183,8 @@ class Path:
         self.first = made  # iterates from here on are staged
         self.staged = staged
         self.made = made
+        self.gathered: dict[int, Any] = {}
+        """Of each place, the part of its records that joins all steps of a pass but the finish: looked for once."""
         self.newest = start if made == 0 or stored is None else stored[made - 1]
 
     def __len__(self) -> int:

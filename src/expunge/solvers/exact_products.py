@@ -25,6 +25,8 @@ AT_ONCE = 2**10
 """How many rows of slices are multiplied together: their products are at most 2⁴², and below 2⁵³ sums are exact."""
 SURE = 2.0**52
 """Where a sum of squares comes out as no more than this, it is exact: had it been above 2⁵³, it could not."""
+ROOT = 2.0**26
+"""Products of two numbers up to this are no larger."""
 EXACT_TO = 2**30
 """How many rows can be summed: the highest limb is then below 2⁵³, whatever they hold."""
 
@@ -52,9 +54,15 @@ class ExactProducts:
         return 3 * self.pairs
 
     @cached_property
+    def _factors(self) -> tuple[Ints, Ints]:
+        """Which columns each product is of."""
+        one, other = np.triu_indices(self.width)
+        return one, other
+
+    @cached_property
     def _upper(self) -> Ints:
         """Where the products are in a matrix."""
-        one, other = np.triu_indices(self.width)
+        one, other = self._factors
         return np.asarray(one * self.width + other)
 
     @cached_property
@@ -79,14 +87,26 @@ class ExactProducts:
         """
         limbs = total[: self.size].reshape(3, -1)
         for block in blocks:
-            products = _squares(block)
-            if np.maximum.reduce(products.diagonal()) <= SURE:
-                more, changed = self._of(products), limbs[0]
-            else:  # or it is NaN
+            products = self._sure(block)
+            if products is None:
                 more, changed = self._of_slices(whole(block)), limbs
+            else:
+                more, changed = products, limbs[0]
             np.add(changed, more, out=changed) if come else np.subtract(changed, more, out=changed)
             carry(limbs)
         return total
+
+    def _sure(self, block: Array) -> Array | None:
+        """Return the products of a block, if it is sure that nothing in them was rounded."""
+        if block.shape[1] == 1:
+            column = block[:, 0]
+            if np.maximum.reduce(column) <= ROOT and np.minimum.reduce(column) >= -ROOT:
+                one, other = self._factors
+                products = column.take(one)
+                products *= column.take(other)
+                return products
+        squares = _squares(block)
+        return self._of(squares) if np.maximum.reduce(squares.diagonal()) <= SURE else None  # it may be NaN
 
     def _of_slices(self, columns: Array) -> Array:
         """Return the limbs of the products of columns with larger numbers."""
@@ -132,20 +152,24 @@ class ExactProducts:
 def _squares(columns: Array) -> Array:
     """Return the products of all columns; where they overflow, nothing is said."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if columns.shape[1] == 1:
-            return np.multiply(columns, columns.T)
         return np.asarray(columns @ columns.T)
 
 
 def carry(limbs: Array) -> None:
     """Carry what is above 33 bits, or below 0, from each limb to the next."""
-    for low, high in ((limbs[0], limbs[1]), (limbs[1], limbs[2])):
-        carried = low * (1.0 / LIMB)
-        np.floor(carried, out=carried)
-        high += carried
-        carried *= LIMB
-        low -= carried
-    limbs[2] += 0.0  # there is one zero; the others have it already
+    low, middle, high = limbs
+    _carry(low, middle)
+    if not (np.minimum.reduce(middle) >= 0.0 and np.maximum.reduce(middle) < LIMB):  # few records seldom get so far
+        _carry(middle, high)
+    high += 0.0  # there is one zero; the others have it already
+
+
+def _carry(low: Array, high: Array) -> None:
+    carried = low * (1.0 / LIMB)
+    np.floor(carried, out=carried)
+    high += carried
+    carried *= LIMB
+    low -= carried
 
 
 def whole(numbers: Array) -> Array:

@@ -39,6 +39,8 @@ class View(NamedTuple):
 
     frame: Frame
     scales: Array
+    by_row: Array
+    """The scales of the features, one a row."""
     expands: bool
     parameters: Array
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from typing import Any, Protocol
 
@@ -57,6 +58,14 @@ FLAT = 2.0**-9
 """The least curvature of a logistic loss, as Newton's method sees it: where it is flatter, steps would be too long."""
 
 
+@cache
+def _expit() -> Any:
+    """Return the logistic function; SciPy is imported when it is first needed."""
+    from scipy.special import expit
+
+    return expit
+
+
 class ClassLoss(Loss, Protocol):
     """A loss of classes: targets are -1 and +1 if there is one output, else the codes 0 to classes - 1."""
 
@@ -94,16 +103,15 @@ class Logistic:
 
     def derivative(self, scores: Array, targets: AnyArray) -> Array:
         """Return its derivative in the score."""
-        from scipy.special import expit
-
-        return -targets * expit(-targets * scores)
+        return -targets * _expit()(-targets * scores)
 
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
         """Return derivative and curvature."""
-        from scipy.special import expit
-
-        wrong = expit(-targets * scores)
-        return -targets * wrong, np.maximum(wrong * (1.0 - wrong), FLAT)
+        away = -targets
+        wrong = _expit()(away * scores)
+        curvatures = 1.0 - wrong
+        curvatures *= wrong
+        return away * wrong, np.maximum(curvatures, FLAT, out=curvatures)
 
     def guess(self, records: float, total: float) -> float:
         """Return a part of the log-odds."""

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from expunge.base.columns import in_parts
 from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
@@ -97,7 +98,8 @@ class Expansion:
         """Refuse numbers that no scale fits."""
         for name, column in zip(("X", "y"), batch, strict=True):
             numbers = column if isinstance(column, np.ndarray) else column.data
-            largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))
+            parts = in_parts(numbers)
+            largest = max([max(float(part.max()), -float(part.min())) for part in parts if part.size], default=0.0)
             if not largest < 2.0**MOST:
                 raise BadRecords(f"{name}: it has {largest:g}; numbers must be below {2.0**MOST:.2g}. Use other units.")
 
@@ -185,7 +187,8 @@ class Expansion:
         if known is None or known[0] != asked:
             frame = frame_of(framed)
             seen = self.of_scores(frame) if expands else frame
-            view = View(frame, np.ldexp(1.0, self.digits - seen.exponents[self._order]), expands, np.zeros(0))
+            scales = np.ldexp(1.0, self.digits - seen.exponents[self._order])
+            view = View(frame, scales, scales[:-2, None], expands, np.zeros(0))
             if point is not None:
                 parameters = seen.raw(point)
                 parameters[:-1] /= view.scales[:-2]
@@ -205,16 +208,19 @@ class Expansion:
             rows = rows - view.frame.centres[1:-1]
         columns = np.empty((self.features + 2, len(targets)))
         seen = columns[:-2]
-        np.multiply(rows.T, scales[:-2, None], out=seen)  # powers of two: digits stay as they are
+        np.multiply(rows.T, view.by_row, out=seen)  # powers of two: digits stay as they are
         if not view.expands:
-            columns[-2], columns[-1] = 1.0, targets - centre
+            columns[-2], columns[-1] = scales[-2], (targets - centre) * scales[-1]
         else:
             scores = scores_of(seen.T, view.parameters) if self._saturated is None else self._saturated(targets)
             slopes, curvatures = self.loss.expansion(scores + centre, targets)
             roots = np.sqrt(curvatures)
             seen *= roots
-            columns[-2], columns[-1] = roots, (scores - slopes / curvatures) * roots
-        columns[-2:] *= scales[-2:, None]
+            np.multiply(roots, scales[-2], out=columns[-2])
+            steps = slopes / curvatures
+            np.subtract(scores, steps, out=steps)
+            steps *= roots
+            np.multiply(steps, scales[-1], out=columns[-1])
         return np.rint(columns, out=columns)
 
 

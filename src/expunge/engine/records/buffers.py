@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from array import array
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,12 @@ GRAINS = 16
 """A room is a multiple of one part in so many of the next power of two: never more than an eighth is to spare."""
 
 
+@cache
 def blank(dtype: np.dtype[Any]) -> AnyArray:
     """Return what memory of this type is overwritten with."""
-    return np.zeros((), dtype=dtype)
+    nothing = np.zeros((), dtype=dtype)
+    nothing.setflags(write=False)
+    return nothing
 
 
 NOWHERE: tuple[int, tuple[AnyArray, ...], int] = (-1, (), 0)
@@ -348,7 +352,13 @@ class DenseColumn(Buffers):
 
     def rows(self, place: int, slots: list[int]) -> list[AnyArray]:
         """Return copies of single rows of a place."""
-        return [self.single(place, slot) for slot in slots]
+        (memory, *_), begin = self.at(place)
+        width, shape, copies = self.width, (1, *self.tail), []
+        for slot in slots:
+            start = begin + slot * width
+            row = memory[start : start + width].copy()
+            copies.append(row if self.flat else row.reshape(shape))
+        return copies
 
     def _row(self, place: int, slot: int) -> AnyArray:
         """Return the numbers of one row, as a view."""
@@ -392,7 +402,7 @@ class DenseColumn(Buffers):
     def put(self, places: Ints, slots: Ints, rows: AnyArray) -> None:
         """Put rows into slots."""
         if len(slots) == 1:
-            self._row(places.item(0), slots.item(0))[...] = rows.reshape(-1)
+            self._row(places.item(0), slots.item(0))[...] = rows if self.flat else rows.reshape(-1)
         elif len(slots) and self._are_few(len(slots)):
             for row, new in zip(self._each(places, slots), rows.reshape(-1, self.width), strict=True):
                 row[:] = new
@@ -403,7 +413,7 @@ class DenseColumn(Buffers):
 
     def wipe(self, places: Ints, slots: Ints) -> None:
         """Overwrite rows."""
-        nothing = blank(self.dtype)
+        nothing = blank(self.dtypes[0])
         if len(slots) == 1:
             self._row(places.item(0), slots.item(0))[...] = nothing
         elif self._are_few(len(slots)):

@@ -167,6 +167,8 @@ class HashIndex:
 
     def _cut_end(self) -> None:
         """Drop the cells beyond the homes that nobody needs any more."""
+        if self._values.item(len(self._values) - 3) != EMPTY:  # the last that there would be in any case
+            return
         homes = 2 ** (64 - self._shift)
         size = homes + int(np.flatnonzero(self._values[homes - 1 :] != EMPTY).max(initial=0)) + 2
         if size < len(self._hashes):

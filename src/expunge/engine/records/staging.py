@@ -286,10 +286,7 @@ class Staging(Lookup):
         """Sum what the records of a place contribute to a step."""
         if self._staging is not None and not self._staging.done:
             self._staging.finish()
-        batch = self.batch_at(place)
-        if participation.rate < 1.0:
-            batch = _joining(batch, participation.joined(self.keys_at(place), step))
-        total = evaluate(query, step, path, batch, participation)
+        total = evaluate(query, step, path, self._joining_at(place, step, path, participation), participation)
         return total if participation.unit is None else total._replace(sum=0.0 + total.sum)
 
     def parts(self) -> Iterator[Part]:
@@ -306,6 +303,18 @@ class Staging(Lookup):
             for enters, rows in zip((True, False), sides, strict=True)
             if rows and len(rows[-1])
         ]
+
+    def _joining_at(self, place: int, step: int, path: Path, participation: Participation) -> Batch:
+        """Return the records of a place that join a step; where they join all steps of a pass, the pass keeps them."""
+        if participation.rate == 1.0 or step == participation.finish:
+            return self.batch_at(place)
+        if place in path.gathered:
+            known: Batch = path.gathered[place]
+            return known
+        batch = _joining(self.batch_at(place), participation.joined(self.keys_at(place), step))
+        if participation.same_part:
+            path.gathered[place] = batch
+        return batch
 
     def before(self, place: int, step: int, path: Path, query: Query, participation: Participation) -> Total:
         """Sum what the records of a place would contribute to a step without the staged edit."""
@@ -336,8 +345,10 @@ class Staging(Lookup):
 
     def _taking_part(self, rows: Batch, step: int, participation: Participation) -> Batch:
         """Return those of some rows, given in all their columns, that take part in a step; () if there are none."""
-        joined = participation.joined(rows[-1], step) if rows and participation.rate < 1.0 else None
-        if not rows or (joined is not None and not joined.any()):
+        if not rows:
+            return ()
+        joined = participation.joined(rows[-1], step) if participation.rate < 1.0 else None
+        if joined is not None and not (joined.item(0) if len(joined) == 1 else joined.any()):
             return ()
         return _joining(rows[: self.width], joined)
 
@@ -350,11 +361,12 @@ class Staging(Lookup):
             shift = self.shift(place, step, path, query, participation)
             new = np.asarray(stored + shift.sum)
             return shift._replace(sum=new if normal is None else normal(new))
-        both = ((), ()) if self._staging is None else self._staging.at(place)
-        came, left = [self._taking_part(rows, step, participation) for rows in both]
+        entering, leaving = ((), ()) if self._staging is None else self._staging.at(place)
+        came = self._taking_part(entering, step, participation)
+        left = self._taking_part(leaving, step, participation)
         if not came and not left:
             return Total(stored.copy(), 0, 0)
-        number = sum([rows_in(batch[0]) for batch in (came, left) if batch])
+        number = (rows_in(came[0]) if came else 0) + (rows_in(left[0]) if left else 0)
         summed = moved(step, path, stored, came, left)
         _check_finite(summed, step, number)
         return Total(summed, number, 0)
