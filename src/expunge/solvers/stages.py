@@ -18,8 +18,8 @@ from scipy.special import expit
 from expunge.base.types import AnyArray, Array
 from expunge.solvers.losses import CurvedLoss, Logistic, Weighted
 
-FLATTEST = 2.0**-20
-"""The least curvature in such rounds."""
+FLATTEST = 2.0**-30
+"""The least curvature in such rounds: no column is then beyond what whole numbers hold."""
 FEWEST_COLUMNS = 50
 """Noise is made as if there were at least so many columns: for fewer it costs nothing."""
 MUCH, CAREFUL_ROUNDS, UNTIL_SETTLED = 50.0, 5, 20
