@@ -56,10 +56,17 @@ STREAM_OF_CLASSES: tuple[Request, ...] = (
 
 
 def newton(
-    rho: Any = 0.3, rounds: int = 2, rate: float = 1.0, loss: Any = None, features: int = 2, **more: Any
+    rho: Any = 0.3, rounds: int | None = 2, rate: float = 1.0, loss: Any = None, features: int = 2, **more: Any
 ) -> Learner:
     loss = Logistic() if loss is None else loss
     return make_newton_plan(loss, features, 14, rho=rho, rounds=rounds, rate=rate, **more).learner
+
+
+def careful(learner: Learner) -> Learner:
+    """Return a learner whose rounds have stages, with as much noise as few records need."""
+    laws: Any = learner.laws
+    made = replace(laws, query=replace(laws.query, careful=True))
+    return replace(learner, query=made.query, rule=made, laws=made)
 
 
 def _case(
@@ -87,6 +94,9 @@ def cases() -> list[Case]:
         _case("newton, a scale, no rounds", newton(loss=ScaledHuber(), rounds=0), targets=OUTLYING),
         _case("least squares", newton("auto", loss=Squared(1.0), rate=0.8, C=np.inf), STREAM, targets=AMOUNTS),
         _case("newton, little noise", newton(rho=0.9)),
+        _case("newton, careful, two rounds", careful(newton())),
+        _case("newton, careful, a stream of a part", careful(newton(rounds=4, rate=0.8)), STREAM),
+        _case("newton, careful, no noise", newton(rho=1.0, rounds=20), STREAM),
         _case("newton, no rounds", newton(rounds=0)),
         _case("newton, insertion", newton(rate=0.8), (Insert(NEWCOMER, [99]),)),
         _case("newton, several at once", newton(), (Delete([1, 5, 13]),)),

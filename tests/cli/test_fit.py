@@ -352,7 +352,7 @@ OPTIONS = {
     "rho of 0": (3, "--rho 0.0: give a probability above 0", ("--rho", "0")),
     "rho that is none": (2, "'--rho': 'abc' is neither a probability nor auto", ("--rho", "abc")),
     "NaN": (3, "--rho nan: give a probability", ("--rho", "nan")),
-    "no such model": (2, "'forest' is not one of 'logistic', 'svm', 'huber', 'poisson', 'linear'", ("--model", "forest")),
+    "no such model": (2, "'forest' is not one of 'logistic', 'svm', 'huber', 'poisson'", ("--model", "forest")),
     "a model for numbers": (3, "--model huber: the target 'sick' has values = [...]", ("--model", "huber")),
     "ridge for classes": (3, "Use logistic or svm, or take out its values in the schema", ("--model", "ridge")),
     "part of a record": (2, "'1.5' is not a whole number, such as 2e6", ("--expected-records", "1.5")),

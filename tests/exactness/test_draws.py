@@ -61,8 +61,9 @@ def test_the_model_is_a_function_of_sums_and_draws_to_the_last_bit():
         assert all(equal) is is_one
 
 
-def test_without_noise_a_deletion_leaves_the_bits_of_a_fresh_fit():
-    learner = newton(rho=1.0, rounds=30)
+@pytest.mark.parametrize("rounds", [20, 30], ids=["careful", "plain"])
+def test_without_noise_a_deletion_leaves_the_bits_of_a_fresh_fit(rounds):
+    learner = newton(rho=1.0, rounds=rounds)
     records = MemoryRecords((ROWS, TARGETS))
     transcript = learn(learner, records, np.random.default_rng(1))
     change(learner, records, transcript, LAST[0], np.random.default_rng(2)).commit()

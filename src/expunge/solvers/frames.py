@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from expunge.base.types import Array, Ints
+from expunge.solvers.stages import Stage
 
 FEW = 8
 """Up to so many records scores are made row by row; the digits are the same."""
@@ -31,7 +32,7 @@ class Frame(NamedTuple):
 
 
 class View(NamedTuple):
-    """How a step sees records: in which frame, times which powers of two, and at which parameters it expands the loss.
+    """How a step sees records: in which frame, times which powers of two; how it expands the loss, if so, and where.
 
     ``scales`` are those of the features, 1 and the target; ``parameters`` those of scaled features, and the intercept;
     there are none where targets say by themselves where to expand.
@@ -41,7 +42,7 @@ class View(NamedTuple):
     scales: Array
     by_row: Array
     """The scales of the features, one a row."""
-    expands: bool
+    stage: Stage | None
     parameters: Array
 
 

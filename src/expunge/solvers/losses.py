@@ -385,20 +385,21 @@ class Weighted:
 
     def value(self, scores: Array, targets: AnyArray) -> Array:
         """Return the weighted loss of each record."""
-        return np.asarray(self._each(targets) * self.loss.value(scores, targets))
+        return np.asarray(self.each(targets) * self.loss.value(scores, targets))
 
     def derivative(self, scores: Array, targets: AnyArray) -> Array:
         """Return its derivative in the scores."""
-        weights = self._each(targets)
+        weights = self.each(targets)
         return np.asarray((weights if self.outputs == 1 else weights[:, None]) * self.loss.derivative(scores, targets))
 
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
         """Return weighted derivatives and curvatures."""
         curved: Any = self.loss
-        weights, (slopes, curvatures) = self._each(targets), curved.expansion(scores, targets)
+        weights, (slopes, curvatures) = self.each(targets), curved.expansion(scores, targets)
         return weights * slopes, weights * curvatures
 
-    def _each(self, targets: AnyArray) -> Array:
+    def each(self, targets: AnyArray) -> Array:
+        """Return the weight of each record."""
         codes = _codes(targets) if self.outputs > 1 else _codes(np.asarray(targets) > 0)
         return np.array(self.weights, dtype=float)[codes]
 

@@ -33,6 +33,7 @@ from expunge.engine.transcript import Path
 from expunge.solvers.exact_products import EXACT_TO, ExactProducts
 from expunge.solvers.frames import FEW, Frame, View, dense, frame_of, scores_of
 from expunge.solvers.losses import CurvedLoss
+from expunge.solvers.stages import Stage, expanded
 
 SIZES, CENTRES, COLUMNS, FIRST = 0, 1, 2, 3
 """The steps before the rounds, and the first of these."""
@@ -47,6 +48,10 @@ DAMPING = 4.0
 """How much columns that few records have are damped, in units of the noise."""
 RIDGE = 2.0**-40
 """What is added to each diagonal, relative to it and for each column: so that no factorisation fails."""
+SAYS_NEAR = 0
+"""Where an iterate of a careful round without noise has 1 if it is near the solution."""
+NEARBY = 0.1
+"""It is if the step before, squared in its metric, is no more than this: then no record can be far away any more."""
 SETTLED = 1e-12
 """Without noise, rounds are over when a step changes scores by less than this in the mean square."""
 FAR = 16.0
@@ -68,6 +73,8 @@ class Expansion:
     rounds: int
     digits: int
     """How many binary digits below its size a column is rounded."""
+    careful: bool = False
+    """Whether rounds have stages: they are far from the solution until they say that they are near."""
 
     @cached_property
     def products(self) -> ExactProducts:
@@ -166,6 +173,12 @@ class Expansion:
         """Say whether a round has nothing more to do: the last one has left the parameters as they were."""
         return FIRST < step < FIRST + self.rounds and np.array_equal(path[step], path[step - 1])
 
+    def _stage(self, step: int, path: Path) -> Stage:
+        """Return how a step expands the loss; the finish always plainly."""
+        if not self.careful or step >= FIRST + self.rounds:
+            return Stage.PLAIN
+        return Stage.NEAR if path[step][SAYS_NEAR] else Stage.FAR
+
     def _count(self, batch: Batch, counts: Array, sign: float) -> None:
         """Count the records, and of each column the numbers between powers of two."""
         numbers = np.concatenate([batch[1][:, None], dense(batch[0])], axis=1)
@@ -180,15 +193,16 @@ class Expansion:
     def _view(self, step: int, path: Path) -> View:
         """Return how a step sees records. The last one is remembered: nearly all requests ask for the finish alone."""
         expands = step > COLUMNS and (self.rounds > 0 or self._saturated is not None)
+        stage = self._stage(step, path) if expands else None
         framed = path[min(step, COLUMNS)]
         point = path[step] if expands and self._saturated is None else None
-        asked = expands, framed.tobytes(), b"" if point is None else point.tobytes()
+        asked = stage, framed.tobytes(), b"" if point is None else point.tobytes()
         known: tuple[Any, View] | None = self.__dict__.get("_viewed")
         if known is None or known[0] != asked:
             frame = frame_of(framed)
             seen = self.of_scores(frame) if expands else frame
             scales = np.ldexp(1.0, self.digits - seen.exponents[self._order])
-            view = View(frame, scales, scales[:-2, None], expands, np.zeros(0))
+            view = View(frame, scales, scales[:-2, None], stage, np.zeros(0))
             if point is not None:
                 parameters = seen.raw(point)
                 parameters[:-1] /= view.scales[:-2]
@@ -209,11 +223,11 @@ class Expansion:
         columns = np.empty((self.features + 2, len(targets)))
         seen = columns[:-2]
         np.multiply(rows.T, view.by_row, out=seen)  # powers of two: digits stay as they are
-        if not view.expands:
+        if view.stage is None:
             columns[-2], columns[-1] = scales[-2], (targets - centre) * scales[-1]
         else:
             scores = scores_of(seen.T, view.parameters) if self._saturated is None else self._saturated(targets)
-            slopes, curvatures = self.loss.expansion(scores + centre, targets)
+            slopes, curvatures = expanded(self.loss, view.stage, scores + centre, targets)
             roots = np.sqrt(curvatures)
             seen *= roots
             np.multiply(roots, scales[-2], out=columns[-2])
@@ -378,8 +392,7 @@ class Newton:
         gradient = pull - curvature @ point - penalty * point
         step = lapack.dpotrs(factor, gradient, lower=1)[0]
         if spread == 0.0:
-            settled = gradient @ step <= SETTLED * matrix[-2, -2]
-            return Point(last.copy() if settled else self._placed(point + step))
+            return self._without_noise(last, point + step, float(gradient @ step), SETTLED * matrix[-2, -2])
         inner = lapack.dtrtrs(factor, np.diag(np.sqrt(more)), lower=1)[0]
         effective = max(used - float((inner**2).sum()), 1.0)
         size = self.expected * self.rate
@@ -387,6 +400,14 @@ class Newton:
         variance = spread * max(rss / size, FINEST) * effective / used
         shrunk = 1.0 / (1.0 + variance * effective / max(matrix[-2, -2], FINEST * size))
         return Gaussian(point + shrunk * step, factor, shrunk * math.sqrt(variance), len(last), first)
+
+    def _without_noise(self, last: Array, solution: Array, decrement: float, settled: float) -> Law:
+        """Return the law of a round that makes a whole step, and says whether it was a small one."""
+        if decrement <= settled:
+            return Point(last.copy())
+        placed = self._placed(solution)
+        placed[SAYS_NEAR] = self.query.careful and decrement <= NEARBY
+        return Point(placed)
 
     def _placed(self, parameters: Array) -> Array:
         """Return parameters as an iterate."""

@@ -30,9 +30,8 @@ from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
 from expunge.solvers.plans.small import RECORDS, WIDE, fewer_classes
 from expunge.solvers.robust_losses import ScaledHuber
 from expunge.solvers.scaled_newton import ScaledExpansion, ScaledNewton
+from expunge.solvers.stages import FEWEST_COLUMNS, rounds_with_stages
 
-FEWEST_COLUMNS = 50
-"""Noise is made as if there were at least so many columns: for fewer it costs nothing."""
 HARMLESS = 14.14
 """The distance A of two draws, times records over columns, at which noise adds 0.01 to the variance of scores."""
 IN_ROUNDS = 200
@@ -124,11 +123,18 @@ class NewtonPlan(Sized):
         """Whether draws have noise."""
         return 0.0 < self.rho < 1.0
 
+    @property
+    def careful(self) -> bool:
+        """Whether rounds have stages. Plans made before there were any have as many rounds as those without."""
+        careful = rounds_with_stages(self.loss, support_of(self.records, self.columns, self.rho), self.columns)
+        return careful > 0 and ROUNDS[0][1] < self.rounds < UNTIL_SETTLED
+
     @cached_property
     def _query(self) -> Expansion:
         without = DIGITS_OF_COUNTS if hasattr(self.loss, "saturated") else MANY_DIGITS
         kind: Any = ClassExpansion if self.outputs > 1 else ScaledExpansion if self.scaled else Expansion
-        made: Expansion = kind(self.loss, self.features, self.rounds, FEW_DIGITS if self.noisy else without)
+        digits = FEW_DIGITS if self.noisy else without
+        made: Expansion = kind(self.loss, self.features, self.rounds, digits, self.careful)
         return made
 
     @cached_property
@@ -398,10 +404,9 @@ def make_newton_plan(
         share, rounds = 0.0, 0
     elif share < LEAST_RHO:
         raise BadPlan(f"rho={rho!r}: give at least {LEAST_RHO:g}; below that rounding would count more than records.")
-    support = math.inf if share in (0.0, 1.0) else expected_records(n) / columns / sigma_for(share)
+    support = support_of(n, columns, share)
     if rounds is None:
-        steps = ROUNDS_WITH_SCALE if isinstance(loss, ScaledHuber) else ROUNDS
-        rounds = UNTIL_SETTLED if share == 1.0 else next((number for least, number in steps if support >= least), 0)
+        rounds = _rounds(loss, support, columns)
     if not (rounds or finish):
         why = (
             "least squares draws nothing"
@@ -415,6 +420,21 @@ def make_newton_plan(
     return NewtonPlan(
         loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
     )
+
+
+def support_of(records: int, columns: int, rho: float) -> float:
+    """Return A·n/d, which decides how many rounds there are; infinite without noise."""
+    return math.inf if rho in (0.0, 1.0) else expected_records(records) / columns / sigma_for(rho)
+
+
+def _rounds(loss: Any, support: float, columns: int) -> int:
+    """Return how many rounds there are, by the public rule."""
+    if careful := rounds_with_stages(loss, support, columns):
+        return careful
+    if support == math.inf:
+        return UNTIL_SETTLED
+    steps = ROUNDS_WITH_SCALE if isinstance(loss, ScaledHuber) else ROUNDS
+    return next((number for least, number in steps if support >= least), 0)
 
 
 def _check_parameters(rounds: Any, rate: Any) -> None:
