@@ -33,6 +33,7 @@ from expunge.engine.transcript import Path
 from expunge.solvers.exact_products import EXACT_TO, ExactProducts
 from expunge.solvers.frames import FEW, Frame, View, dense, frame_of, scores_of
 from expunge.solvers.losses import CurvedLoss
+from expunge.solvers.solving import PHASE, RIDGE, power_near, solved
 from expunge.solvers.stages import Stage, expanded
 
 SIZES, CENTRES, COLUMNS, FIRST = 0, 1, 2, 3
@@ -46,8 +47,6 @@ AT_ONCE, MOST_ROWS = 2**16, 2**13
 """How many numbers, and how many records, columns are made of at a time: they stay in the processor's cache."""
 DAMPING = 4.0
 """How much columns that few records have are damped, in units of the noise."""
-RIDGE = 2.0**-40
-"""What is added to each diagonal, relative to it and for each column: so that no factorisation fails."""
 SAYS_NEAR = 0
 """Where an iterate of a careful round without noise has 1 if it is near the solution."""
 NEARBY = 0.1
@@ -56,8 +55,6 @@ SETTLED = 1e-12
 """Without noise, rounds are over when a step changes scores by less than this in the mean square."""
 FAR = 16.0
 """A column is centred if its mean is more than so many standard deviations away from 0."""
-PHASE = 0.309
-"""Where rounding to coarse steps begins: numbers that people like, such as 1000 or a variance of 1, are not there."""
 NARROWEST = 1e-10
 """A column whose variance is a smaller part of its mean square is constant, as far as can be told."""
 FINEST = 1e-6
@@ -382,8 +379,10 @@ class Newton:
         penalty, damping = np.zeros(used), np.zeros(used)
         features = self.query.features
         exact = self._penalty(columns.variances, frame)
-        penalty[:features] = self.rate * (_power(exact) if spread else exact)  # without noise all is made anew anyway
-        damping[:features] = DAMPING * spread * _power(columns.variances / columns.shares)
+        penalty[:features] = self.rate * (
+            power_near(exact) if spread else exact
+        )  # without noise all is made anew anyway
+        damping[:features] = DAMPING * spread * power_near(columns.variances / columns.shares)
         penalty[features:] = 1e-9 * self.expected * self.rate
         more = penalty + damping
         metric = curvature + np.diag(more)
@@ -425,30 +424,7 @@ class Newton:
             penalty = np.zeros(used)
             penalty[:features] = self._penalty(self._columns(sums).variances, frame)
             curvature = matrix[:used, :used] + np.diag(penalty)
-            iterate = self._placed(_solve(curvature, matrix[:used, -1]))
+            iterate = self._placed(solved(curvature, matrix[:used, -1]))
         parameters = frame.raw(iterate)
         parameters[-1] += frame.centres[0] - frame.centres[1:-1] @ parameters[:-1]
         return parameters
-
-
-def _power(numbers: Array) -> Array:
-    """Return powers of two nearby: so they seldom change when a record leaves."""
-    return np.exp2(np.floor(np.log2(numbers) + PHASE))
-
-
-def _solve(matrix: Array, vector: Array) -> Array:
-    """Solve a positive definite system; what is not determined to working precision is kept small."""
-    from scipy.linalg import lapack
-
-    diagonal = matrix.diagonal()
-    inverse = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
-    scaled = matrix * inverse * inverse[:, None]
-    held = scaled.copy()
-    held.reshape(-1)[:: len(vector) + 1] += len(vector) * RIDGE
-    held.reshape(-1)[:: len(vector) + 1][diagonal <= 0.0] = 1.0
-    factor = lapack.dpotrf(held, lower=1)[0]
-    right = vector * inverse
-    solution = lapack.dpotrs(factor, right, lower=1)[0]
-    for _ in range(2):  # takes off again what was added to the diagonal, where the records determine it
-        solution = solution + lapack.dpotrs(factor, right - scaled @ solution, lower=1)[0]
-    return np.asarray(solution * inverse)

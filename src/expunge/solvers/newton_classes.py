@@ -28,14 +28,12 @@ from expunge.solvers.newton import (
     DAMPING,
     FINEST,
     FIRST,
-    RIDGE,
     SETTLED,
     SIZES,
     Newton,
     SummedAnew,
-    _power,
-    _solve,
 )
+from expunge.solvers.solving import RIDGE, power_near, solved
 
 BEGINS = 0.7
 """How much of the log-odds of classes the first intercepts have."""
@@ -234,8 +232,8 @@ class ClassNewton(Newton):
         point, curvature = last[:used], self._curvature(seen)
         exact = self._penalty(columns.variances, frame)
         nearly_none = 1e-9 * self.expected * self.rate
-        penalty = self._each(self.rate * _power(exact) if spread else exact, nearly_none)
-        more = penalty + self._each(DAMPING * spread * _power(columns.variances / columns.shares), 0.0)
+        penalty = self._each(self.rate * power_near(exact) if spread else exact, nearly_none)
+        more = penalty + self._each(DAMPING * spread * power_near(columns.variances / columns.shares), 0.0)
         metric = curvature + np.diag(more)
         metric.reshape(-1)[:: used + 1] *= 1.0 + used * RIDGE
         factor = np.tril(lapack.dpotrf(metric, lower=1)[0])
@@ -283,7 +281,7 @@ class ClassNewton(Newton):
             point = point if sums[SIZES, 0] else 0.0 * point
         else:
             seen, penalty = self._seen(sums[-1]), self._each(self._penalty(self._columns(sums).variances, frame), 0.0)
-            point = point + _solve(self._curvature(seen) + np.diag(penalty), self._pull(seen) - penalty * point)
+            point = point + solved(self._curvature(seen) + np.diag(penalty), self._pull(seen) - penalty * point)
         found = np.ldexp(self.query.by_class(self._placed(point)), -frame.exponents[1:])
         found[:, -1] -= found[:, :-1] @ frame.centres[1:-1]
         return found.reshape(-1)

@@ -25,17 +25,14 @@ from expunge.solvers.newton import (
     COLUMNS,
     DAMPING,
     FIRST,
-    PHASE,
-    RIDGE,
     SETTLED,
     SIZES,
     Columns,
     Newton,
     SummedAnew,
-    _power,
-    _solve,
 )
 from expunge.solvers.robust_losses import ScaledHuber
+from expunge.solvers.solving import PHASE, RIDGE, power_near, solved
 
 SMALLEST, OCTAVES, PARTS = -24, 32, 4
 """Targets are counted by sign and by powers of two, from this one on, so many, each in so many parts."""
@@ -184,7 +181,7 @@ class ScaledNewton(Newton):
         counts = self.query.counts(sums[COLUMNS])
         if counts.any():
             middle, spread = middle_and_spread(counts, None if self.fit_intercept else 0.0)
-            coarse = float(_power(np.array([spread]))[0])
+            coarse = float(power_near(np.array([spread]))[0])
             placed[self._width] = math.log(coarse)
             placed[-1] = math.floor(middle / coarse + PHASE) * coarse
         return Point(placed)
@@ -198,8 +195,8 @@ class ScaledNewton(Newton):
         scale = math.exp(last[first - 1])
         exact = self._penalty(columns.variances, frame) * math.ldexp(scale, int(frame.exponents[0]))
         penalty, damping = np.full(used, 1e-9 * size), np.zeros(used)
-        penalty[:features] = self.rate * (_power(exact) if spread else exact)
-        damping[:features] = DAMPING * spread * _power(columns.variances / columns.shares)
+        penalty[:features] = self.rate * (power_near(exact) if spread else exact)
+        damping[:features] = DAMPING * spread * power_near(columns.variances / columns.shares)
         metric = seen.curvature + np.diag(penalty + damping)
         metric.reshape(-1)[:: used + 1] *= 1.0 + used * RIDGE
         factor = np.tril(lapack.dpotrf(metric, lower=1)[0])
@@ -237,8 +234,8 @@ class ScaledNewton(Newton):
         penalty[:features] = self._penalty(self._columns(sums).variances, frame)
         penalty *= math.ldexp(scale, int(frame.exponents[0]))
         curvature = seen.curvature + np.diag(penalty)
-        step = _solve(curvature, seen.slope - penalty * point / scale)
-        turn = _solve(curvature, seen.inner)
+        step = solved(curvature, seen.slope - penalty * point / scale)
+        turn = solved(curvature, seen.inner)
         pull = 0.5 * (seen.squares + seen.beyond * self.query.loss.epsilon**2 - seen.records)
         stiff = max(seen.squares - float(seen.inner @ turn), FEWEST_INSIDE * seen.records)
         growth = min(max((pull - float(seen.inner @ step)) / stiff, -1.0), 1.0)
