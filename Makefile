@@ -44,11 +44,14 @@ lint: $(STAMP)  ## Check style, formatting and the direction of imports
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
+# Each process computes with one thread: there are two of them, and the products are small.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
 test: lint types  ## Set everything up and run all tests but the long ones and those of heavy extras
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not long"
+	$(PYTEST) -m "not long"
 
 test-long: $(STAMP)  ## Run the long tests: exactness of every kind of learner, all negative controls, processes that are killed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m long
+	$(PYTEST) -m long
 
 test-browser: $(BROWSER)/.installed  ## Look at the audit report in a real browser (needs Chromium)
 	$(BROWSER)/bin/python -m pytest tests/browser -q

@@ -183,8 +183,8 @@ def _digits() -> Table:
 def _cover_types(folder: Path) -> Table:
     """Return the seven cover types of 100,000 records."""
     table = np.loadtxt(folder / "covtype.csv.gz", delimiter=",", skiprows=1, dtype=np.int32)
-    table = table[np.random.default_rng(0).permutation(len(table))[: sized(180_000, 600)]]
-    X, y, number = table[:, :54].astype(np.float64), table[:, 54], sized(100_000, 400)
+    table = table[np.random.default_rng(0).permutation(len(table))[: sized(180_000, 300)]]
+    X, y, number = table[:, :54].astype(np.float64), table[:, 54], sized(100_000, 240)
     return X[:number], y[:number], X[number:], y[number:]
 
 

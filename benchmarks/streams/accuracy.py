@@ -32,6 +32,7 @@ from benchmarks.streams.data import NAMES, ORDERS, Stream, load_stream, requests
 from benchmarks.streams.report import draw, save_small, table
 from expunge.base.errors import SizeWarning
 from expunge.base.types import Array, Ints
+from expunge.solvers import DualAveraging
 
 
 class Model(Protocol):
@@ -49,13 +50,13 @@ class Model(Protocol):
 class Ours:
     """One of our estimators."""
 
-    def __init__(self, stream: Stream, kind: str, **choices: Any) -> None:
-        choices = {"expected_records": len(stream.y), "random_state": 0, **choices}
+    def __init__(self, stream: Stream, kind: str, rho: Any = "auto", **choices: Any) -> None:
+        given: dict[str, Any] = {"expected_records": len(stream.y), "random_state": 0, "rho": rho}
         if stream.task == "binary":
-            choices["classes"] = [-1.0, 1.0]
+            given["classes"] = [-1.0, 1.0]
         else:
             choices["target_range"] = stream.target_range
-        self.estimator = getattr(expunge, kind)(**choices)
+        self.estimator = getattr(expunge, kind)(**given, solver=DualAveraging(**choices))
         self.insertions_replayed = self.deletions_replayed = 0
 
     @property

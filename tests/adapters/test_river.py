@@ -46,6 +46,7 @@ def scaled(x):
     return {name: (value - 40) / 20 if name in POLLS else value for name, value in x.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "adapter",
     [*(RiverClassifier(**params) for params in RiverClassifier._unit_test_params()),

@@ -48,6 +48,7 @@ def test_the_quick_start_of_the_readme_runs_line_by_line(demo, done):
     assert "No problem was found" in (demo / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_the_tour_runs_line_by_line(demo, done):
     lines = console("docs/cli.md")
     assert {line.split()[1] for line in lines if line.startswith("expunge")} >= {

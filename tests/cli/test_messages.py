@@ -132,7 +132,7 @@ INNER = ("schedule", "mechanism", "coupling", "selector", "steps", "rounding")
 
 def test_how_a_model_is_trained_is_a_detail(model, done, tmp_path):
     model()
-    done("fit", "people.csv", "--schema", "schema.toml", "--rho", 0.5, "-o", "noisy")
+    done("fit", "people.csv", "--schema", "schema.toml", "--solver", "dual_averaging", "--rho", 0.5, "-o", "noisy")
     said, more = done("info", "noisy"), done("info", "noisy", "--details")
     for word in INNER:
         assert not re.search(rf"^ *{word} ", said, re.MULTILINE), word

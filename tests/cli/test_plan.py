@@ -8,7 +8,7 @@ PLAN = ("plan", "--records", "2e3", "--features", "5", "--seconds", "0.01")
 
 
 def test_what_a_model_will_be_like(done):
-    said = flat(done(*PLAN, "--rho", "0.5"))
+    said = flat(done(*PLAN, "--solver", "dual_averaging", "--rho", "0.5"))
     for word in ("LogisticRegression, 2,000 records of 5 features", "a deletion replays", "memory", "in memory, ρ = 1",
                  "the paper's figures", "Seconds are estimates"):  # fmt: skip
         assert word in said

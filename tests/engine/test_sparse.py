@@ -240,6 +240,7 @@ NEW = sparse.csr_array(np.array([[0.0, 2.0]]))
 SMALL_REQUESTS = [Delete([0]), Insert((NEW, [1.0]), [9]), Replace((NEW, [0.1]), [2])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("schedule", "requests", "runs"),
     [(Scattered(2), SMALL_REQUESTS, 2_000), (Shuffled(2), SMALL_REQUESTS[:2], 1_000)],

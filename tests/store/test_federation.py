@@ -1182,7 +1182,7 @@ def test_a_backup_that_fails_leaves_nothing(under_way, tmp_path):
 def test_a_model_of_several_pages_a_client(path):
     """Blobs of all sizes, and of clients whose answers are NaN."""
     plan = federated.plan_federation(
-        [federated.ArrayType("w", (3000,), "<f8")], clients=4, rounds=3, clip=1.0, rho=0.5, rate=0.7
+        [federated.ArrayType("w", (3000,), "<f8")], clients=4, rounds=3, clip=1.0, rho=0.5, rate=0.7, finish=None
     )
     federated.create(path, plan, np.zeros(3000), NAMES)
     rng = np.random.default_rng(4)

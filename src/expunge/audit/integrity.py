@@ -90,7 +90,7 @@ def check_noise(model: Any, found: Verification | None) -> tuple[Check, Noise | 
 
     if model.plan_.sigma == 0.0:
         why = "sums are exact" if model.plan_.never_replays else "ρ = 1: every deletion trains again"
-        if model.plan_.learner.structure is not None:
+        if model.plan_.samples:
             why = "who is in the sample follows from secret keys"
         return check("not checked", f"This plan has no noise ({why}), so there is nothing to check."), None
     if found is None or not found.ok or found.noise_p_value is None:

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ class Solver(StrEnum):
 
 
 KINDS = "|".join(Kind)
+MANY_CLASSES = 1_000
+"""With so many, or more, the solver is the same."""
 SOLVERS = "|".join(Solver)
 _LINEAR = {
     Kind.logistic: "LogisticRegression", Kind.svm: "LinearSVC", Kind.huber: "HuberRegressor",
@@ -79,6 +80,8 @@ def new_model(
         if rho != "auto":
             raise BadPlan("--rho: ridge has no noise and never replays; leave it out.")
         return expunge.Ridge(**_given(alpha=alpha), **_ridge_bounds(schema))
+    from expunge.base.checking import check_positive
+
     check_positive("records_per_subject", records_per_subject, whole=True)
     common: dict[str, Any] = {"rho": rho, "expected_records": expected_records}
     if kind is Kind.kmeans:
@@ -92,7 +95,8 @@ def new_model(
     elif target is not None and target.low is not None:
         inner["target_range"] = (target.low, target.high)
     width, sparse = (features, False) if schema is None else (schema.width, schema.sparse)
-    made = _with_solver(model, kind, solver, C, inner, width, sparse, range(classes))
+    told = range(min(max(classes, 2), MANY_CLASSES))  # a number that cannot be is refused by what makes use of it
+    made = _with_solver(model, kind, solver, C, inner, width, sparse, told)
     if schema is not None and made.solver == DualAveraging(**inner):
         _need_ranges(schema, "dual averaging")
     return made

@@ -193,9 +193,8 @@ class Transcript:
 
     def on_grid(self, learner: Learner) -> bool:
         """Say whether the last answer is on the grid; in files that were written before there was one, it is not."""
-        if self.steps == 0 or learner.grid.unit == 0.0:
-            return True
-        return not np.fmod(self.answers[self.steps - 1], learner.grid.unit).any()
+        unit, rows = learner.grid.unit, self.answers.shape[0]
+        return unit == 0.0 or rows == 0 or not np.fmod(self.answers[rows - 1], unit).any()
 
     def model(self, learner: Learner) -> Array:
         """Return the model that the selector makes of the iterates, or that the laws solve from draws and finish."""

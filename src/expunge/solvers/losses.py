@@ -59,7 +59,7 @@ FLAT = 2.0**-9
 
 
 @cache
-def _expit() -> Any:
+def logistic_function() -> Any:
     """Return the logistic function; SciPy is imported when it is first needed."""
     from scipy.special import expit
 
@@ -103,12 +103,12 @@ class Logistic:
 
     def derivative(self, scores: Array, targets: AnyArray) -> Array:
         """Return its derivative in the score."""
-        return -targets * _expit()(-targets * scores)
+        return -targets * logistic_function()(-targets * scores)
 
     def expansion(self, scores: Array, targets: AnyArray) -> tuple[Array, Array]:
         """Return derivative and curvature."""
         away = -targets
-        wrong = _expit()(away * scores)
+        wrong = logistic_function()(away * scores)
         curvatures = 1.0 - wrong
         curvatures *= wrong
         return away * wrong, np.maximum(curvatures, FLAT, out=curvatures)

@@ -141,7 +141,7 @@ def middle_and_spread(counts: Array, about: float | None = None) -> tuple[float,
     below, where = np.append(0.0, np.cumsum(counts)), edges()
     below /= max(below[-1], 1.0)
     middle = float(np.interp(0.5, below, where)) if about is None else about
-    low, high = 0.0, 2.0 * where[-1]
+    low, high = 0.0, 2.0 * float(where[-1])
     for _ in range(64):
         half = 0.5 * (low + high)
         inside = np.interp(middle + half, where, below) - np.interp(middle - half, where, below)

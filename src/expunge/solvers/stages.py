@@ -13,10 +13,9 @@ import math
 from enum import Enum
 
 import numpy as np
-from scipy.special import expit
 
 from expunge.base.types import AnyArray, Array
-from expunge.solvers.losses import CurvedLoss, Logistic, Weighted
+from expunge.solvers.losses import CurvedLoss, Logistic, Weighted, logistic_function
 
 FLATTEST = 2.0**-30
 """The least curvature in such rounds: no column is then beyond what whole numbers hold."""
@@ -59,7 +58,7 @@ def expanded(loss: CurvedLoss, stage: Stage, scores: Array, targets: AnyArray) -
     """Return a loss's derivative in the score, and the curvature of the quadratic that takes its place at a stage."""
     if stage is Stage.PLAIN:
         return loss.expansion(scores, targets)
-    wrong = expit(-targets * scores)
+    wrong = logistic_function()(-targets * scores)
     far = stage is Stage.FAR
     curvatures = np.maximum(wrong * ((2.0 - wrong) / 3.0 if far else 1.0 - wrong), FLATTEST)
     if isinstance(loss, Weighted):

@@ -13,8 +13,7 @@ def advise(found: Forecast) -> tuple[str, ...]:
     plan = found.plan
     if plan.never_replays:
         return ("There is no noise, and no deletion replays: rho does not matter.",)
-    sampled = plan.learner.structure is not None
-    said = _of_sample(found) if sampled else [_of_rho(found), *_of_accuracy(found), *plan.advice()]
+    said = _of_sample(found) if plan.samples else [_of_rho(found), *_of_accuracy(found), *plan.advice()]
     if not plan.covers(found.records):
         low, high = plan.size_class
         said.append(f"The plan is for {low:,} to {min(high, plan.largest):,} records: correct expected_records.")

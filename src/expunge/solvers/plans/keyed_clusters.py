@@ -128,6 +128,11 @@ class KeyedClusterPlan(Sized):
         return True
 
     @property
+    def samples(self) -> bool:
+        """A keyed sample gives the centres to begin with."""
+        return True
+
+    @property
     def steps_alike(self) -> bool:
         """Whether one step is like another: there is only one."""
         return False

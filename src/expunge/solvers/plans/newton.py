@@ -15,7 +15,7 @@ import numpy as np
 
 from expunge.base.checking import check_positive, check_rho, is_number
 from expunge.base.errors import BadPlan
-from expunge.base.types import Array
+from expunge.base.types import AnyArray, Array
 from expunge.engine.accounting import rho_for, rounding_error, sigma_for
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
@@ -277,10 +277,7 @@ class NewtonPlan(Sized):
         loss: Any = fewer_classes(self.loss)
         features = min(self.features, WIDE if loss.outputs == 1 else 1)
         rows = rng.normal(size=(RECORDS, features))
-        targets = np.where(rows[:, 0] + rng.normal(size=RECORDS) > 0.0, 1.0, -1.0)
-        if loss.outputs > 1:
-            targets = (rows[:, 0] + rng.normal(size=(loss.outputs, RECORDS))).argmax(axis=0)
-        columns = rows, targets
+        columns = rows, _made_up_targets(loss, rows[:, 0], rng)
         rounds = min(self.rounds, 2)
         rho = max(self.rho, 0.2) if rounds else self.rho
         rate = max(self.rate, 0.7)
@@ -333,6 +330,15 @@ class NewtonPlan(Sized):
     def scale(self, model: Array) -> float | None:
         """Return the scale that was learned with the weights, if there is one."""
         return float(model[-1]) if self.scaled else None
+
+
+def _made_up_targets(loss: Any, column: Array, rng: np.random.Generator) -> AnyArray:
+    """Return targets of the kind that a loss takes, which depend on a column."""
+    if loss.outputs > 1:
+        return np.asarray((column + rng.normal(size=(loss.outputs, len(column)))).argmax(axis=0))
+    if hasattr(loss, "saturated"):
+        return rng.poisson(np.exp(column)).astype(np.float64)
+    return np.where(column + rng.normal(size=len(column)) > 0.0, 1.0, -1.0)
 
 
 def parameters_of(loss: Any, features: int, fit_intercept: bool) -> int:

@@ -145,6 +145,10 @@ class ModelPlan(AnyPlan, Protocol):
         """Whether ρ is the planned share of deletions that replay, over random records; else it is the worst case."""
 
     @property
+    def samples(self) -> bool:
+        """Whether a keyed sample gives the model's structure."""
+
+    @property
     def keeps_products(self) -> bool:
         """Whether products of columns are summed: then costs grow like the square of their number."""
 

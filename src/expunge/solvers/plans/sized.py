@@ -128,6 +128,11 @@ class Sized:
         return False
 
     @property
+    def samples(self) -> bool:
+        """Whether a keyed sample gives the model's structure."""
+        return False
+
+    @property
     def keeps_products(self) -> bool:
         """Whether products of columns are summed: then costs grow like the square of their number."""
         return False
