@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,14 +16,15 @@ from expunge.base.wording import are, counted
 from expunge.engine.learner import Learner
 from expunge.solvers.keyed_kmeans import EXACT_TO
 from expunge.solvers.keyed_sample import BOUND, CAP, GROUPS, MOST, SHARES, KeyedClusters, keyed_clusters
-from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
-from expunge.solvers.plans.sized import Remark, Sized, Standing, rounded_up, size_class_of
+from expunge.solvers.plans.exact import SumsEveryone
+from expunge.solvers.plans.protocol import Drawing, Line, SmallProblem
+from expunge.solvers.plans.sized import Remark, Standing, rounded_up
 from expunge.solvers.plans.small import CLUSTERS, RECORDS
 from expunge.solvers.sampled_clusters import SampledClusters
 
 
 @dataclass(frozen=True)
-class KeyedClusterPlan(Sized):
+class KeyedClusterPlan(SumsEveryone):
     """Everything that is fixed before the records are seen.
 
     ``records`` is the number that was planned for, a power of two; ``rho`` the planned share of records in the sample,
@@ -78,44 +79,14 @@ class KeyedClusterPlan(Sized):
         return 0.0
 
     @property
-    def size_class(self) -> tuple[int, int]:
-        """From how few to how many records the plan is good for."""
-        return size_class_of(self.records)
-
-    @property
-    def largest(self) -> int:
-        """Up to how many records all of it holds."""
-        return self.size_class[1]
-
-    @property
     def horizon(self) -> int:
         """Up to how many records ρ is the share that fits anew."""
         return EXACT_TO
 
     @property
-    def records_per_subject(self) -> int:
-        """How many records a subject may have: as many as it likes."""
-        return EXACT_TO
-
-    @property
-    def passes(self) -> float:
-        """How often a fit sums up the records."""
-        return 1.0
-
-    @property
-    def epochs(self) -> int:
-        """How often a fit goes through the records, apart from rounds."""
-        return 1
-
-    @property
     def outputs(self) -> int:
         """How many parameters a feature has: one for each centre."""
         return self.clusters
-
-    @property
-    def everyone(self) -> bool:
-        """Whether every record takes part: in the sums they do."""
-        return True
 
     @property
     def exact_to(self) -> int:
@@ -137,10 +108,6 @@ class KeyedClusterPlan(Sized):
         """Whether one step is like another: there is only one."""
         return False
 
-    def size_for(self, records: int) -> Size:
-        """Return the size of a problem."""
-        return Size(records, 1)
-
     def worst_case(self) -> float:
         """Return how likely the least favourable deletion is to fit anew: a far outlier's."""
         stays = 1.0 - min(MOST, self.rho * SHARES[0])
@@ -153,14 +120,6 @@ class KeyedClusterPlan(Sized):
         structure = self.structure
         cells = min(structure.most_rows, 2 * self.clusters * max(1, round(2 * self.rho * records)))
         return 8 * (structure.packed + cells * structure.width)
-
-    def row_bytes(self, features: int, bits: int) -> int:
-        """Return the size of a record: its features, a key, and a number as id."""
-        return features * bits // 8 + 16
-
-    def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
-        """Return the parameters in which the model of a small problem differs."""
-        return {"rho": rho, "expected_records": size.records, "random_state": None}
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up points, and a learner with the plan's own settings for them."""

@@ -24,9 +24,10 @@ from expunge.solvers.exact_products import EXACT_TO
 from expunge.solvers.losses import CurvedLoss, Multinomial, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
 from expunge.solvers.newton_classes import ClassExpansion, ClassNewton, takes
+from expunge.solvers.plans.exact import SumsEveryone
 from expunge.solvers.plans.lines import loss_in_words
-from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
-from expunge.solvers.plans.sized import Sized, rounded_up, size_class_of
+from expunge.solvers.plans.protocol import Drawing, Line, SmallProblem
+from expunge.solvers.plans.sized import rounded_up
 from expunge.solvers.plans.small import RECORDS, WIDE, fewer_classes
 from expunge.solvers.robust_losses import ScaledHuber
 from expunge.solvers.scaled_newton import ScaledExpansion, ScaledNewton
@@ -73,7 +74,7 @@ def expected_records(records: int) -> float:
 
 
 @dataclass(frozen=True)
-class NewtonPlan(Sized):
+class NewtonPlan(SumsEveryone):
     """Everything that is fixed before the records are seen.
 
     ``records`` is the number that was planned for, a power of two; ``rho`` the planned share of deletions that replay,
@@ -188,26 +189,6 @@ class NewtonPlan(Sized):
         return math.sqrt(self.newton.spreads[-1]) if self.rounds else 0.0
 
     @property
-    def size_class(self) -> tuple[int, int]:
-        """From how few to how many records the plan is good for."""
-        return size_class_of(self.records)
-
-    @property
-    def largest(self) -> int:
-        """Up to how many records all of it holds."""
-        return self.size_class[1]
-
-    @property
-    def horizon(self) -> int:
-        """Up to how many records ρ holds."""
-        return self.largest
-
-    @property
-    def records_per_subject(self) -> int:
-        """How many records a subject may have: as many as it likes."""
-        return EXACT_TO
-
-    @property
     def passes(self) -> float:
         """How often a fit goes through the records."""
         return self.finish + self.rate * (FIRST + self.rounds)
@@ -218,19 +199,9 @@ class NewtonPlan(Sized):
         return self.newton.query.bound
 
     @property
-    def epochs(self) -> int:
-        """How often a fit goes through the records, apart from rounds."""
-        return 1
-
-    @property
     def outputs(self) -> int:
         """How many parameters a feature has: one for each of several classes."""
         return self.loss.outputs
-
-    @property
-    def everyone(self) -> bool:
-        """Whether every record takes part in every round: in the finish they do."""
-        return True
 
     @property
     def exact_to(self) -> int:
@@ -252,10 +223,6 @@ class NewtonPlan(Sized):
         """Products of columns are summed."""
         return True
 
-    def size_for(self, records: int) -> Size:
-        """Return the size of a problem."""
-        return Size(records, 1)
-
     def worst_case(self) -> float:
         """Return how likely the least favourable deletion is to replay: nothing bounds what an outlier moves."""
         return 1.0 if self.rounds else 0.0
@@ -267,10 +234,6 @@ class NewtonPlan(Sized):
     def row_bytes(self, features: int, bits: int) -> int:
         """Return the size of a record: its features, its target, a key, and a number as id."""
         return features * bits // 8 + 24
-
-    def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
-        """Return the parameters in which the model of a small problem differs."""
-        return {"rho": rho, "expected_records": size.records, "random_state": None}
 
     def small_problem(self, rng: np.random.Generator) -> SmallProblem:
         """Return a few made-up records, and a learner with the plan's own settings for them."""

@@ -16,13 +16,14 @@ from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.schedules import Everyone
 from expunge.solvers.exact_moments import EXACT_TO, Moments
 from expunge.solvers.normal_equations import Gram, NormalEquations
+from expunge.solvers.plans.exact import SumsEveryone
 from expunge.solvers.plans.protocol import Drawing, Line, Size, SmallProblem
-from expunge.solvers.plans.sized import Remark, Sized, Standing
+from expunge.solvers.plans.sized import Remark, Standing
 from expunge.solvers.plans.small import RECORDS, WIDE
 
 
 @dataclass(frozen=True)
-class RidgePlan(Sized):
+class RidgePlan(SumsEveryone):
     """Everything that is fixed before the records are read: the penalty, and the bounds of numbers."""
 
     NOTHING: ClassVar[str] = "zeros"
@@ -63,21 +64,6 @@ class RidgePlan(Sized):
         """From how few to how many records it is good for: all of them, down to none."""
         return 0, self.largest
 
-    @property
-    def horizon(self) -> int:
-        """Up to how many records no deletion replays."""
-        return self.largest
-
-    @property
-    def records_per_subject(self) -> int:
-        """How many records a subject may have: as many as it likes."""
-        return self.largest
-
-    @property
-    def passes(self) -> float:
-        """How often a fit goes through the records."""
-        return 1.0
-
     def rank_of(self, model: Array) -> int:
         """Return how many directions of the coefficients the records and the penalty determine."""
         return int(model.item(-1))
@@ -113,21 +99,6 @@ class RidgePlan(Sized):
         return Gram(self.moments).bound
 
     @property
-    def epochs(self) -> int:
-        """How often a fit goes through the records."""
-        return 1
-
-    @property
-    def outputs(self) -> int:
-        """How many parameters a feature has."""
-        return 1
-
-    @property
-    def everyone(self) -> bool:
-        """Whether every record takes part: all are summed."""
-        return True
-
-    @property
     def exact_to(self) -> int:
         """How many records can be summed exactly."""
         return self.largest
@@ -147,10 +118,6 @@ class RidgePlan(Sized):
         """Which parameters of the model may be given column by column."""
         return ("feature_bound",)
 
-    def size_for(self, records: int) -> Size:
-        """Return the size of a problem: all records are taken in one step."""
-        return Size(records, 1)
-
     def worst_case(self) -> float:
         """Return how likely the least favourable deletion is to replay."""
         return 0.0
@@ -158,10 +125,6 @@ class RidgePlan(Sized):
     def transcript_bytes(self, features: int, records: int) -> int:
         """Return the size of the sums and the solution."""
         return 8 * (self.moments.size + features + 2)
-
-    def row_bytes(self, features: int, bits: int) -> int:
-        """Return the size of a record: its features, its target, and a number as id."""
-        return features * bits // 8 + 16
 
     def small_parameters(self, size: Size, columns: int, epochs: int, rho: float) -> dict[str, Any]:
         """Return the parameters in which the model of a small problem differs, apart from those of columns."""
