@@ -91,6 +91,7 @@ def cases() -> list[Case]:
         _case("newton, a scale", newton(loss=ScaledHuber()), targets=OUTLYING),
         _case("newton, a scale, centred", newton(loss=ScaledHuber()), targets=AMOUNTS),
         _case("newton, a scale, a stream of a part", newton(loss=ScaledHuber(), rate=0.8), STREAM, targets=OUTLYING),
+        _case("newton, a scale, no finish", newton(loss=ScaledHuber(), finish=False), targets=OUTLYING),
         _case("newton, a scale, no rounds", newton(loss=ScaledHuber(), rounds=0), targets=OUTLYING),
         _case("least squares", newton("auto", loss=Squared(1.0), rate=0.8, C=np.inf), STREAM, targets=AMOUNTS),
         _case("newton, little noise", newton(rho=0.9)),

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import expunge
 from expunge import BadPlan, BadRecords, HuberRegressor, NotAvailable
-from expunge.solvers import DualAveraging
+from expunge.solvers import DualAveraging, Newton
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(600, 3)) + 0.3
@@ -215,3 +215,46 @@ def test_bad_parameters_are_named(given, named):
 def test_targets_that_no_unit_fits_are_refused_before_anything_is_learned():
     with pytest.raises(BadRecords, match="1e\\+300"):
         newton().fit(X, np.append(Y[1:], 1e300))
+
+
+def test_without_a_finish_a_kept_deletion_leaves_the_model_as_it_is(tmp_path):
+    rows, y, _ = table()
+    model = HuberRegressor(finish=None, rho=0.05).fit(rows, y, ids=np.arange(len(y)))
+    before, kept = (model.coef_.copy(), model.intercept_, model.scale_), 0
+    model.save(tmp_path / "m")
+    with expunge.open(tmp_path / "m") as opened:
+        for one in range(12):
+            if not (model.unlearn([one]).kept and opened.unlearn([one]).kept):
+                continue
+            kept += 1
+            assert model.verify().ok
+            assert opened.verify().ok
+    assert kept > 6
+    if kept == 12:
+        assert np.array_equal(model.coef_, before[0])
+        assert (model.intercept_, model.scale_) == before[1:]
+
+
+def test_without_a_finish_all_may_leave():
+    model = HuberRegressor(finish=None, rho=0.05).fit(*table(records=400)[:2], ids=np.arange(400))
+    with pytest.warns(UserWarning, match="every record has been deleted"):
+        model.unlearn(np.arange(400))
+    assert not model.coef_.any()
+    assert model.verify().ok
+
+
+@pytest.mark.parametrize(("records", "rho", "rounds"), [(20, 1e-4, 3), (300, 1e-7, 1)])
+def test_a_scale_that_is_drawn_far_out_stops_nothing(records, rho, rounds):
+    """Whatever a draw is, the next step must follow from it: to fail would be a look at the noise."""
+    rows, y, _ = table(records=records)
+    for _ in range(8):
+        model = HuberRegressor(rho=rho, solver=Newton(rounds=rounds)).fit(rows, y, ids=np.arange(records))
+        model.unlearn([1])
+        assert model.verify().ok
+        assert np.isfinite(model.predict(rows)).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e200, np.inf, 1.0])
+def test_an_epsilon_that_cannot_be_is_named(epsilon):
+    with pytest.raises(BadPlan, match="epsilon="):
+        HuberRegressor(epsilon=epsilon).fit(X, Y)

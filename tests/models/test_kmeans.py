@@ -372,3 +372,19 @@ def test_digits_are_found_about_as_well(seed):
     rows = load_digits().data
     theirs = sklearn.cluster.KMeans(10, n_init=10, random_state=0).fit(rows).inertia_
     assert KMeans(10, rho=0.05, random_state=seed).fit(rows).inertia_ <= 1.02 * theirs
+
+
+def test_a_pickle_after_a_deletion_holds_nothing_of_who_left():
+    """The seeds of a small sample are its rows: what is remembered of them must leave with them."""
+    model = KMeans(3, rho=0.9).fit(X, ids=np.arange(300))
+    model.insert(X[:1], ids=[300])
+    gone = model.unlearn([7])
+    while gone.kept:
+        model.insert(X[7:8], ids=[7])
+        gone = model.unlearn([7])
+    assert X[7].tobytes() not in pickle.dumps(model)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.unlearn(np.arange(100, 200)).removed == 100
+    held = pickle.dumps(again)
+    assert not [one for one in range(100, 200) if X[one].tobytes() in held]
+    assert again.verify().ok

@@ -456,3 +456,10 @@ def test_with_a_tolerance_another_machine_may_round_differently():
     transcript.sums.write(0, sums)
     assert not model.verify().ok
     assert model.verify(tolerance=1e-9).ok
+
+
+def test_an_emptied_model_remembers_no_draw():
+    model = fitted(rho=0.3)
+    with pytest.warns(UserWarning, match="every record has been deleted"):
+        model.unlearn(np.arange(len(Y)))
+    assert "_viewed" not in vars(model.plan_.learner.query)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import sklearn.linear_model
 import sklearn.svm
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -156,10 +156,10 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 class LogisticRegression(LinearClassifier):
     """Logistic regression from which records can be deleted exactly; multinomial for more than two classes.
 
-    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (how likely a deletion
-    may replay; less means more noise), ``feature_norm`` (longer rows are scaled down to it: scale columns first),
-    ``epochs``, ``alpha``, and what is declared so that it need not be read from the records: ``classes``,
-    ``expected_records``, ``records_per_subject``.
+    Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (the planned share of
+    deletions that replay; less means more noise), ``C`` as in scikit-learn, ``solver``, and what is declared so that it
+    need not be read from the records: ``classes``, ``expected_records``. The parameters of training are those of
+    solvers (`expunge.solvers`).
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 3))
@@ -188,17 +188,21 @@ class LogisticRegression(LinearClassifier):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithm of the probability of each class."""
-        return np.log(self.predict_proba(X))
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([log_expit(-scores), log_expit(scores)])
+        return log_softmax(scores, axis=1)
 
     def _plain(self) -> Any:
         return sklearn.linear_model.LogisticRegression()
 
 
 class LinearSVC(LinearClassifier):
-    """A linear support vector machine (hinge loss) from which records can be deleted exactly.
+    """A linear support vector machine from which records can be deleted exactly.
 
-    With more than two classes the loss is that of Crammer and Singer. Frank-Wolfe needs a smooth loss: there the
-    kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of `LogisticRegression`.
+    With Newton's method, the default for two classes, the loss is the squared hinge, as scikit-learn's is; with other
+    solvers it is the hinge itself, and with more than two classes that of Crammer and Singer. Frank-Wolfe needs a smooth
+    loss: there the kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of `LogisticRegression`.
 
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.1]])
     >>> LinearSVC().fit(X, [0, 1, 0, 1]).predict(X).tolist()

@@ -270,7 +270,13 @@ class PoissonRegressor(LinearRegressor):
         return means_of(super().predict(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return D², the share of the deviance that is explained, as scikit-learn's does."""
+        """Return D², the share of the deviance that is explained, as scikit-learn's does.
+
+        Where all counts are the same there is nothing to explain: it is 1 if they are met to 1e-6, else 0.
+        """
+        counts = np.asarray(y)
+        if counts.size and (counts == counts.flat[0]).all():
+            return float(np.allclose(self.predict(X), counts, rtol=1e-6, atol=1e-6))
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def __sklearn_tags__(self) -> Any:

@@ -18,7 +18,8 @@ import numpy as np
 from expunge.base.types import Array, Ints
 
 SLICE = 2.0**22
-LARGEST = 2.0**43
+DIGITS_HELD = 43
+LARGEST = 2.0**DIGITS_HELD
 """Columns are whole numbers up to this."""
 LIMB = 2.0**33
 AT_ONCE = 2**10

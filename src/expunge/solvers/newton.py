@@ -30,7 +30,7 @@ from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
-from expunge.solvers.exact_products import EXACT_TO, ExactProducts
+from expunge.solvers.exact_products import DIGITS_HELD, EXACT_TO, ExactProducts
 from expunge.solvers.frames import FEW, Frame, View, dense, frame_of, scores_of
 from expunge.solvers.losses import CurvedLoss
 from expunge.solvers.solving import PHASE, RIDGE, power_near, solved
@@ -208,6 +208,10 @@ class Expansion:
             self.__dict__["_viewed"] = known
         return known[1]
 
+    def forget(self) -> None:
+        """Forget the last view: where nobody is left, no other takes its place."""
+        self.__dict__.pop("_viewed", None)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields: what is remembered is nobody's state."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -302,6 +306,8 @@ class Newton:
     def law(self, step: int, path: Path, sums: Array) -> Law | None:
         """Return the law of what a step draws."""
         if step == SIZES:
+            if not sums[SIZES, 0]:
+                self.query.forget()
             return Point(np.append(self._sizes(sums[SIZES]), np.zeros(self._width)))
         if step == CENTRES:
             return Point(self._frame(frame_of(path[CENTRES]).exponents, sums))
@@ -315,12 +321,18 @@ class Newton:
         return self._round(step - FIRST, path[step], frame, self._columns(sums), self._matrix(sums[step]))
 
     def _sizes(self, counts: Array) -> Array:
-        """Return the power of two of the target and of each feature, and 0 for the intercept."""
+        """Return the power of two of the target and of each feature, and 0 for the intercept.
+
+        It is one that many numbers reach, so that they keep their digits; but at least one in which the largest number
+        is no larger than sums can hold.
+        """
         by_column = counts[1 : 1 + BUCKETS * (self.query.features + 1)].reshape(-1, BUCKETS)
         reaching = np.cumsum(by_column[:, ::-1], axis=1)[:, ::-1]
         there = reaching[:, 0] > 0.0
-        highest = BUCKETS - 1 - np.argmax((reaching * MANY >= reaching[:, :1])[:, ::-1], axis=1)
-        return np.append(np.where(there, LEAST + WIDE * highest, 0.0), 0.0)
+        common = BUCKETS - 1 - np.argmax((reaching * MANY >= reaching[:, :1])[:, ::-1], axis=1)
+        largest = BUCKETS - 1 - np.argmax((reaching > 0.0)[:, ::-1], axis=1)
+        room = (DIGITS_HELD - self.query.digits) // WIDE - 1
+        return np.append(np.where(there, LEAST + WIDE * np.maximum(common, largest - room), 0.0), 0.0)
 
     def _frame(self, exponents: Ints, sums: Array) -> Array:
         """Return exponents and centres: those of columns that lie far from 0 are about these."""

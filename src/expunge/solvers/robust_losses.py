@@ -14,6 +14,9 @@ from expunge.base.types import AnyArray, Array
 FLATTEST = 2.0**-10
 """The least curvature as Newton's method sees it, of residuals however large."""
 
+LARGEST_EPSILON = 1e6
+"""Beyond it no residual counts as an outlier."""
+
 
 @dataclass(frozen=True)
 class ScaledHuber:
@@ -32,8 +35,10 @@ class ScaledHuber:
     smoothness = 1.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.epsilon, Real) and 1.0 < self.epsilon < math.inf):
-            raise BadPlan(f"epsilon={self.epsilon!r}: give a finite number above 1, such as 1.35.")
+        if not (isinstance(self.epsilon, Real) and 1.0 < self.epsilon <= LARGEST_EPSILON):
+            raise BadPlan(
+                f"epsilon={self.epsilon!r}: give a number above 1 and at most {LARGEST_EPSILON:,.0f}, such as 1.35."
+            )
 
     @property
     def lipschitz(self) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +103,7 @@ class SampledClusters:
 
     def pack(self, found: Found) -> Array:
         """Return stages and cells as numbers."""
+        self.__dict__.pop("_remembered", None)  # what it held may be of somebody who leaves
         numbers, at = np.zeros(self.packed), 0
         *stages, cells = found
         for stage in stages:
@@ -117,14 +117,14 @@ class SampledClusters:
 
     def unpack(self, numbers: Array) -> Found:
         """Return stages and cells; those that were asked for last are remembered."""
-        known = self._remembered.get(os.getpid())
+        known: tuple[Array, Found] | None = self.__dict__.get("_remembered")
         if known is None or not np.array_equal(known[0], numbers):
-            known = self._remembered[os.getpid()] = numbers.copy(), self._unpacked(numbers)
+            known = self.__dict__["_remembered"] = numbers.copy(), self._unpacked(numbers)
         return known[1]
 
-    @cached_property
-    def _remembered(self) -> dict[int, tuple[Array, Found]]:
-        return {}
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields: what is remembered is nobody's state."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def _unpacked(self, numbers: Array) -> Found:
         settings = self.settings

@@ -96,7 +96,7 @@ class ScaledExpansion(SummedAnew):
             if step == COLUMNS:
                 counts += np.bincount(bins_of(targets), minlength=BINS)
         else:
-            scale = math.exp(path[step][len(frame.centres)])
+            scale = math.exp(within(path[step][len(frame.centres)]))
             scores = np.ldexp(scores_of(rows, frame.raw(path[step])), -frame.exponents[0])
             self._expanded((targets - scores) / scale, rows, columns)
             counts[0] += len(targets)
@@ -113,6 +113,15 @@ class ScaledExpansion(SummedAnew):
         columns[-3] = roots
         columns[-2] = -slopes / roots
         columns[-1] = np.where(roots < 1.0, 0.0, residuals)
+
+
+def within(logarithm: float) -> float:
+    """Return the logarithm of a scale that was drawn, as it is used: however far out it lies, nothing overflows.
+
+    >>> within(1e6), within(0.5)
+    (30.0, 0.5)
+    """
+    return min(max(float(logarithm), LOWEST), HIGHEST)
 
 
 def bins_of(numbers: Array) -> Ints:
@@ -192,7 +201,8 @@ class ScaledNewton(Newton):
 
         used, spread, first = self._used, self.spreads[number], self._width + 1
         point, features, size = last[first : first + used], self.query.features, self.expected * self.rate
-        scale = math.exp(last[first - 1])
+        height = within(last[first - 1])
+        scale = math.exp(height)
         exact = self._penalty(columns.variances, frame) * math.ldexp(scale, int(frame.exponents[0]))
         penalty, damping = np.full(used, 1e-9 * size), np.zeros(used)
         penalty[:features] = self.rate * (power_near(exact) if spread else exact)
@@ -203,33 +213,35 @@ class ScaledNewton(Newton):
         gradient = seen.slope - penalty * point / scale
         step = lapack.dpotrs(factor, gradient, lower=1)[0]
         growth = 0.5 * math.log(seen.growth(step, self.query.loss.epsilon))
-        height = min(max(last[first - 1] + growth, LOWEST), HIGHEST)
+        higher = within(height + growth)
         if spread == 0.0:
-            moved = gradient @ step + seen.records * (height - last[first - 1]) ** 2
+            moved = gradient @ step + seen.records * (higher - height) ** 2
             placed = self._placed(point + scale * step)
-            placed[first - 1] = height
+            placed[first - 1] = higher
             return Point(last.copy() if moved <= SETTLED * seen.records else placed)
         share = seen.records / seen.weight  # by so much less curvature there is than of least squares
-        noise = math.sqrt(spread * share) * math.exp(height)
+        noise = math.sqrt(spread * share) * math.exp(higher)
         block = np.zeros((used + 1, used + 1))
         block[0, 0] = noise / (NOISE_OF_SCALE * math.sqrt(spread / size))
         block[1:, 1:] = factor
         wider = 0.5 * math.log1p(share**2 * spread * used / size)  # residuals have the noise of the draw as well
-        mean = np.append(height + wider, point + scale * step)
+        mean = np.append(higher + wider, point + scale * step)
         return Gaussian(mean, block, noise, len(last), first - 1)
 
     def model(self, path: Path, sums: Array) -> Array:
         """Return the parameters of the columns, the intercept and the scale, in the units of the records.
 
-        One step of Newton's method for all of them at once, from the last draw.
+        One step of Newton's method for all of them at once, from the last draw; without a finish that draw itself.
         """
         if self.query.rounds == 0:
             return self._of_least_squares(path, sums)
-        used, first, seen = self._used, self._width + 1, self._seen(sums[-1])
-        if seen.records == 0.0:
+        used, first, frame = self._used, self._width + 1, frame_of(path[COLUMNS])
+        if not sums[SIZES, 0]:
             return np.zeros(self._width)
-        frame, last = frame_of(path[COLUMNS]), path[FIRST + self.query.rounds]
-        scale, point = math.exp(last[first - 1]), last[first : first + used]
+        if len(sums) <= FIRST + self.query.rounds:  # no finish: the last draw
+            return self._in_units(path[len(sums)], math.exp(within(path[len(sums)][first - 1])), frame)
+        seen, last = self._seen(sums[-1]), path[FIRST + self.query.rounds]
+        scale, point = math.exp(within(last[first - 1])), last[first : first + used]
         penalty, features = np.zeros(used), self.query.features
         penalty[:features] = self._penalty(self._columns(sums).variances, frame)
         penalty *= math.ldexp(scale, int(frame.exponents[0]))

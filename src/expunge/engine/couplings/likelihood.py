@@ -76,7 +76,8 @@ def kept_share(one: Law, other: Law, drawn: Array) -> float:
     if one.lattice != other.lattice:
         return 0.0
     ratio = float(other.log_density(drawn) - one.log_density(drawn))
-    assert not math.isnan(ratio)  # a coin that knows nothing would keep
+    if math.isnan(ratio):  # a coin that knows nothing would keep
+        raise ArithmeticError("likelihood: the densities of a draw cannot be compared; they are not numbers.")
     return math.exp(min(0.0, ratio))
 
 

@@ -21,7 +21,7 @@ from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.parts import Part, PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
-from expunge.solvers.losses import CurvedLoss, Multinomial, Squared
+from expunge.solvers.losses import CurvedLoss, Multinomial, Squared, Weighted
 from expunge.solvers.newton import FIRST, Expansion, Newton
 from expunge.solvers.newton_classes import ClassExpansion, ClassNewton, takes
 from expunge.solvers.plans.exact import SumsEveryone
@@ -53,6 +53,8 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
+MOST_APART, NEAR_ONE = 2**16, 8
+"""How many times the smallest weight of a class the largest may be; powers of two up to which weights stay as given."""
 MOST_OF_CLASSES = 1_000
 """How many columns times classes there may be: costs grow with the square of that, and with its cube in a replay."""
 
@@ -364,6 +366,7 @@ def make_newton_plan(
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
     _check_parameters(rounds, rate)
+    loss, C = _within_reach(loss, C)
     n, columns = rounded_up(records), parameters_of(loss, features, fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
@@ -389,6 +392,28 @@ def make_newton_plan(
     return NewtonPlan(
         loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
     )
+
+
+def _within_reach(loss: Any, C: float) -> tuple[Any, float]:
+    """Return a loss whose weights of classes sums can hold, and the C with which the objective is the same.
+
+    >>> from expunge.solvers.losses import Logistic
+    >>> _within_reach(Weighted(Logistic(), (2.0**40, 2.0**39)), 1.0)
+    (Weighted(loss=Logistic(), weights=(1.0, 0.5)), 1099511627776.0)
+    """
+    if not isinstance(loss, Weighted):
+        return loss, C
+    largest, smallest = max(loss.weights), min(loss.weights)
+    if largest > MOST_APART * smallest:
+        raise BadPlan(
+            f"class_weight: the largest weight is {largest / smallest:.3g} times the smallest; Newton's method takes up "
+            f"to {MOST_APART:,} times. Use closer weights, or solver='dual_averaging'."
+        )
+    power = math.frexp(largest)[1] - 1
+    if abs(power) <= NEAR_ONE:
+        return loss, C
+    weights = tuple(math.ldexp(weight, -power) for weight in loss.weights)
+    return Weighted(loss.loss, weights), math.ldexp(C, power)
 
 
 def support_of(records: int, columns: int, rho: float) -> float:
