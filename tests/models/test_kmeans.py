@@ -209,9 +209,9 @@ HUGE = np.array([[0.0, 2.0**41]])
     ("error", "match", "act"),
     [
         (BadRecords, "^X: row 1 has NaN", lambda m: m.insert(NAN)),
-        (BadRecords, "^records: a number is above 1.1e.12.* give a larger bound", lambda m: m.insert(HUGE)),
-        (BadRecords, "^records: a number is above", lambda m: m.replace(HUGE, ids=[3])),
-        (BadRecords, "^records: a number is above", lambda m: m.fit(np.concatenate([X, HUGE]))),
+        (BadRecords, "^X: a number in column [01] is above 1.1e.12.* give a larger bound", lambda m: m.insert(HUGE)),
+        (BadRecords, "^X: a number in column [01] is above", lambda m: m.replace(HUGE, ids=[3])),
+        (BadRecords, "^X: a number in column [01] is above", lambda m: m.fit(np.concatenate([X, HUGE]))),
         (UnknownId, "^ids: id not found: 999", lambda m: m.unlearn([3, 999])),
         (BadRecords, "^X: n_samples=2 is below n_clusters=3", lambda m: m.fit(X[:2])),
     ],

@@ -97,8 +97,8 @@ def info(
                 }  # fmt: skip
         report.data = said
         report.facts(str(model), _plain(said))
-        if details:
-            report.facts("How it is trained", _detailed(said))
+        if details and (trained := _detailed(said)):
+            report.facts("How it is trained", trained)
         report.say(
             "Hash of the latest receipt. Store a copy elsewhere, and check it later with "
             "`expunge receipts --noted HASH`:"

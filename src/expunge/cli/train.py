@@ -58,7 +58,8 @@ WithRanges = Annotated[
     bool | None,
     typer.Option(
         "--ranges/--no-ranges",
-        help="Draft ranges of numbers, which k-means and dual averaging need; by default only without a target.",
+        help="Draft ranges of numbers: dual averaging needs them, in k-means columns then count equally. "
+        "By default only without a target.",
     ),
 ]
 SchemaFile = Annotated[Path, typer.Option(metavar="FILE", help="The schema; `expunge schema` drafts one.")]

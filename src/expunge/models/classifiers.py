@@ -200,9 +200,10 @@ class LogisticRegression(LinearClassifier):
 class LinearSVC(LinearClassifier):
     """A linear support vector machine from which records can be deleted exactly.
 
-    With Newton's method, the default for two classes, the loss is the squared hinge, as scikit-learn's is; with other
-    solvers it is the hinge itself, and with more than two classes that of Crammer and Singer. Frank-Wolfe needs a smooth
-    loss: there the kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of `LogisticRegression`.
+    With Newton's method, the default for two classes, the loss is the squared hinge, as scikit-learn's is. With other
+    solvers it is the hinge itself, and with more than two classes that of Crammer and Singer. Frank-Wolfe needs a
+    smooth loss: there the kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of
+    `LogisticRegression`.
 
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.1]])
     >>> LinearSVC().fit(X, [0, 1, 0, 1]).predict(X).tolist()

@@ -27,7 +27,7 @@ from expunge.models.projecting import AnyProjection, drawn
 from expunge.models.supervised import SupervisedModel
 from expunge.solvers.automatic import automatic_solver
 from expunge.solvers.losses import Loss
-from expunge.solvers.objects import AnySolver, DualAveraging, FrankWolfe, Newton, Said, solver_of
+from expunge.solvers.objects import BY_NAME, AnySolver, DualAveraging, FrankWolfe, Newton, Said, solver_of
 from expunge.solvers.plans.linear import Plan, make_plan
 from expunge.solvers.plans.newton import NewtonPlan, make_newton_plan
 
@@ -120,9 +120,11 @@ class LinearModel(SupervisedModel):
         if inner:
             solver = solver_of(self.solver)
             if solver is None:
+                name = next(iter(inner))
+                kind = next((one for one in BY_NAME.values() if name in one.parameters()), DualAveraging)
                 raise UnknownParameter(
-                    f"{INNER}{next(iter(inner))}: solver='auto' has no parameters. Give the solver as an object, such "
-                    "as solver=expunge.solvers.DualAveraging()."
+                    f"{INNER}{name}: solver='auto' has no parameters. Give the solver as an object, such as "
+                    f"solver=expunge.solvers.{kind.__name__}()."
                 )
             self.solver = copy.copy(solver).set_params(**inner)
         return self
@@ -218,8 +220,7 @@ class LinearModel(SupervisedModel):
         return self.__dict__.get("_given_loss") or self.make_loss()  # handed in when it was opened
 
     def _make_plan(self, records: int, features: int, expected: int | None) -> Any:
-        if self.finish is not None:
-            check_one_of("finish", self.finish, Literal["auto", "exact"])
+        check_one_of("finish", self.finish, Literal["auto", "exact", None])
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
         make = self._newton_plan if isinstance(self._chosen, Newton) else self._noisy_plan

@@ -48,7 +48,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
             raise BadPlan(
                 f"target_range={given!r}: {here} needs the range of the targets, declared from public knowledge, such "
                 f"as solver=expunge.solvers.{here}(target_range=(0, 500_000)). A range taken from the records would "
-                "reveal their largest and smallest target."
+                "reveal their largest and smallest target. Newton's method needs no range: solver='newton'."
             ) from None
         if not (low < high and math.isfinite(high - low)):
             raise BadPlan(f"target_range={given!r}: give two finite numbers, the lower one first.")

@@ -89,8 +89,12 @@ class KeyedClusters:
             raise BadRecords(f"records: expected points of {self.features} features, got {points.shape}.")
         largest = float(max(np.max(points, initial=0.0), -np.min(points, initial=0.0)))
         if not largest <= self.bound:  # nor if it is NaN
+            column = int(np.flatnonzero(~(np.abs(points) <= self.bound).all(axis=0))[0])
             what = f"above {self.bound:.3g}" if math.isfinite(largest) else "not finite"
-            raise BadRecords(f"records: a number is {what}. Divide its column by a constant, or give a larger bound.")
+            raise BadRecords(
+                f"X: a number in column {column} is {what}. Divide the column by a constant, or give a larger bound: "
+                "solver=expunge.solvers.KeyedSample(bound=...)."
+            )
 
 
 def keyed_clusters(

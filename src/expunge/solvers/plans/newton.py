@@ -406,8 +406,8 @@ def _within_reach(loss: Any, C: float) -> tuple[Any, float]:
     largest, smallest = max(loss.weights), min(loss.weights)
     if largest > MOST_APART * smallest:
         raise BadPlan(
-            f"class_weight: the largest weight is {largest / smallest:.3g} times the smallest; Newton's method takes up "
-            f"to {MOST_APART:,} times. Use closer weights, or solver='dual_averaging'."
+            f"class_weight: the largest weight is {largest / smallest:.3g} times the smallest. Newton's method takes "
+            f"up to {MOST_APART:,} times. Use closer weights, or solver='dual_averaging'."
         )
     power = math.frexp(largest)[1] - 1
     if abs(power) <= NEAR_ONE:
