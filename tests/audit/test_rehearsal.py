@@ -32,6 +32,8 @@ def logistic(**given):
 
 PLANS = {
     "as it comes": lambda: logistic(),
+    "newton": lambda: logistic(solver="newton"),
+    "newton, five classes": lambda: plan_of(expunge.LogisticRegression(rho=0.3), FIVE),
     "tree, row by row": lambda: logistic(mechanism="tree", coupling="sequential", clip=0.2, selector="last"),
     "shuffled": lambda: logistic(schedule="shuffled", mechanism="halving", alpha=0.1, domain="l2", feature_norm=50.0),
     "arrival": lambda: logistic(schedule="arrival", mechanism="anytime"),
@@ -57,6 +59,7 @@ PLANS = {
     "k-means without noise": lambda: plan_of(expunge.KMeans(3, rho=1.0, random_state=0, solver=Lloyd(radius=2.0))),
 }
 MISTAKEN = {
+    "newton": 800,
     "frank-wolfe": 600,
     "descent": 500,
     "descent, some join": 700,

@@ -244,7 +244,7 @@ class NewtonPlan(SumsEveryone):
         rows = rng.normal(size=(RECORDS, features))
         columns = rows, _made_up_targets(loss, rows[:, 0], rng)
         rounds = min(self.rounds, 2)
-        rho = max(self.rho, 0.2) if rounds else self.rho
+        rho = max(self.rho, 0.5) if rounds else self.rho
         rate = max(self.rate, 0.7)
         small = replace(self, loss=loss, features=features, records=RECORDS, rounds=rounds, rho=rho, rate=rate)
         says = f"{RECORDS} made-up records, {features} feature{'s' * (features > 1)}, one record deleted"
