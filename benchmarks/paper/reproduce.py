@@ -30,7 +30,7 @@ from benchmarks.smoke import parser_of, sized
 
 MINUTES = {
     "rates": 14, "lemma": 1, "tradeoff": 7, "sgd_2021": 6, "complexity": 7, "streams": 3, "space": 1,
-    "exact_by_name": 30,
+    "exact_by_name": 20,
 }  # fmt: skip
 """The modules of the chapters, in the order of the page, and about how long each takes; the slowest begin."""
 AT_ONCE = 2

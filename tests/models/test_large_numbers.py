@@ -1,12 +1,14 @@
 """Newton's method and least squares where some numbers, or weights, are far larger than the others."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import sklearn.linear_model
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from expunge import BadPlan, LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor
+from expunge import BadPlan, LinearRegression, LinearSVC, LogisticRegression, PlanWarning, PoissonRegressor
 
 RNG = np.random.default_rng(0)
 TAILS = {
@@ -58,7 +60,25 @@ def test_weights_of_classes_may_be_in_any_unit(weight, classes):
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearSVC])
 def test_weights_that_are_too_far_apart_are_refused(kind):
     with pytest.raises(BadPlan, match=r"class_weight: .*Use closer weights"):
-        kind(class_weight={0: 1.0, 1: 1e6}).fit(PLAIN, CODES > 1)
+        kind(class_weight={0: 1.0, 1: 1e9}).fit(PLAIN, CODES > 1)
+
+
+@pytest.mark.parametrize(("apart", "times"), [(65_536.0, 1.0 + 1e-6), (1e6, 1.0 + 1e-4)])
+def test_weights_that_are_far_apart_cost_little(apart, times):
+    """Half of the records count next to nothing, and yet the objective is within a hair of its least."""
+    y = CODES > 1
+    weights = {0: 1.0, 1: apart}
+    with pytest.warns(PlanWarning, match="class_weight") if apart > 65_536.0 else contextlib.nullcontext():
+        model = LogisticRegression(rho=1, class_weight=weights).fit(PLAIN, y)
+    pipeline = make_pipeline(StandardScaler(), sklearn.linear_model.LogisticRegression(tol=1e-12, class_weight=weights))
+    pipeline.fit(PLAIN, y)
+
+    def objective(fitted, coef):
+        chosen = fitted.predict_log_proba(PLAIN)[np.arange(len(y)), y.astype(int)]
+        return -np.where(y, apart, 1.0) @ chosen + 0.5 * coef @ coef
+
+    own = objective(model, model.coef_[0] * PLAIN.std(axis=0))
+    assert own <= times * objective(pipeline, pipeline[-1].coef_[0])
 
 
 def test_the_logarithms_of_probabilities_are_finite():

@@ -58,6 +58,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:class_weight")  # scikit-learn's check has weights ten million times apart
 @parametrize_with_checks(CHECKED)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)

@@ -287,7 +287,7 @@ def test_cells_may_become_empty():
 def test_numbers_that_cannot_be_summed_exactly_are_refused(bad):
     X = np.zeros((5, 2))
     X[3, 1] = bad
-    with pytest.raises(BadRecords, match="a number is"):
+    with pytest.raises(BadRecords, match="a number in column 1 is"):
         fit(keyed_clusters(2, 2, 5, 0.5), KEYS[:5], X)
 
 

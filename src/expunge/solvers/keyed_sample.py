@@ -7,7 +7,6 @@ who have joined in earlier stages. So taking out one who is not in the sample ch
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -90,10 +89,11 @@ class KeyedClusters:
         largest = float(max(np.max(points, initial=0.0), -np.min(points, initial=0.0)))
         if not largest <= self.bound:  # nor if it is NaN
             column = int(np.flatnonzero(~(np.abs(points) <= self.bound).all(axis=0))[0])
-            what = f"above {self.bound:.3g}" if math.isfinite(largest) else "not finite"
+            if not np.isfinite(points[:, column]).all():
+                raise BadRecords(f"X: a number in column {column} is not finite. Replace it, or leave its record out.")
             raise BadRecords(
-                f"X: a number in column {column} is {what}. Divide the column by a constant, or give a larger bound: "
-                "solver=expunge.solvers.KeyedSample(bound=...)."
+                f"X: a number in column {column} is above {self.bound:.3g}. Divide the column by a constant, or give a "
+                "larger bound: solver=expunge.solvers.KeyedSample(bound=...)."
             )
 
 

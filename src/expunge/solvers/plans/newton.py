@@ -53,8 +53,10 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
-MOST_APART, NEAR_ONE = 2**16, 8
-"""How many times the smallest weight of a class the largest may be; powers of two up to which weights stay as given."""
+APART, MOST_APART = 2**16, 2**24
+"""How many times the smallest weight of a class the largest may be: without loss, and at all."""
+NEAR_ONE = 8
+"""Powers of two up to which weights of classes stay as given."""
 MOST_OF_CLASSES = 1_000
 """How many columns times classes there may be: costs grow with the square of that, and with its cube in a replay."""
 
@@ -279,12 +281,15 @@ class NewtonPlan(SumsEveryone):
 
     def advice(self) -> tuple[str, ...]:
         """Return what is to be noticed of the plan by itself."""
+        return tuple(filter(None, (self._advice_on_rho(), _advice_on_weights(self.loss))))
+
+    def _advice_on_rho(self) -> str:
         if self.rounds or self.rho == 0.0:
-            return ()
+            return ""
         enough = automatic_share(self.records, self.columns)
         return (
             f"rho={self.rho:.3g} is far below what {self.records:,} records with {self.columns:,} parameters allow: "
-            f"the model is exact least squares on the targets. For its own loss give about {enough:.2g}, or 'auto'.",
+            f"the model is exact least squares on the targets. For its own loss give about {enough:.2g}, or 'auto'."
         )
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:
@@ -403,17 +408,30 @@ def _within_reach(loss: Any, C: float) -> tuple[Any, float]:
     """
     if not isinstance(loss, Weighted):
         return loss, C
-    largest, smallest = max(loss.weights), min(loss.weights)
-    if largest > MOST_APART * smallest:
+    if not _apart(loss) <= MOST_APART:
         raise BadPlan(
-            f"class_weight: the largest weight is {largest / smallest:.3g} times the smallest. Newton's method takes "
+            f"class_weight: the largest weight is {_apart(loss):.3g} times the smallest. Newton's method takes "
             f"up to {MOST_APART:,} times. Use closer weights, or solver='dual_averaging'."
         )
-    power = math.frexp(largest)[1] - 1
+    power = math.frexp(max(loss.weights))[1] - 1
     if abs(power) <= NEAR_ONE:
         return loss, C
     weights = tuple(math.ldexp(weight, -power) for weight in loss.weights)
     return Weighted(loss.loss, weights), math.ldexp(C, power)
+
+
+def _apart(loss: Weighted) -> float:
+    """Return how many times the smallest weight of a class the largest is."""
+    return max(loss.weights) / min(loss.weights)
+
+
+def _advice_on_weights(loss: Any) -> str:
+    if not isinstance(loss, Weighted) or _apart(loss) <= APART:
+        return ""
+    return (
+        f"class_weight: the largest weight is {_apart(loss):.3g} times the smallest. Sums hold {APART:,} times without "
+        "loss; beyond that the model is a little off, the more the farther. Use closer weights if that matters."
+    )
 
 
 def support_of(records: int, columns: int, rho: float) -> float:
