@@ -21,9 +21,10 @@ from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
 from expunge.engine.parts import Part, PartThenEveryone
 from expunge.solvers.exact_products import EXACT_TO
-from expunge.solvers.losses import CurvedLoss, Multinomial, Squared, Weighted
+from expunge.solvers.losses import CurvedLoss, Multinomial, Squared
 from expunge.solvers.newton import FIRST, Expansion, Newton
 from expunge.solvers.newton_classes import ClassExpansion, ClassNewton, takes
+from expunge.solvers.plans.class_weights import advice_on_weights, within_reach
 from expunge.solvers.plans.exact import SumsEveryone
 from expunge.solvers.plans.lines import loss_in_words
 from expunge.solvers.plans.protocol import Drawing, Line, SmallProblem
@@ -53,10 +54,6 @@ DEAR = 0.5
 """Where ρ would be above this, there is no noise."""
 LEAST_RHO = 1e-7
 """Below this ρ lattices would count for more than records do."""
-APART, MOST_APART = 2**16, 2**24
-"""How many times the smallest weight of a class the largest may be: without loss, and at all."""
-NEAR_ONE = 8
-"""Powers of two up to which weights of classes stay as given."""
 MOST_OF_CLASSES = 1_000
 """How many columns times classes there may be: costs grow with the square of that, and with its cube in a replay."""
 
@@ -281,7 +278,7 @@ class NewtonPlan(SumsEveryone):
 
     def advice(self) -> tuple[str, ...]:
         """Return what is to be noticed of the plan by itself."""
-        return tuple(filter(None, (self._advice_on_rho(), _advice_on_weights(self.loss))))
+        return tuple(filter(None, (self._advice_on_rho(), advice_on_weights(self.loss))))
 
     def _advice_on_rho(self) -> str:
         if self.rounds or self.rho == 0.0:
@@ -371,7 +368,7 @@ def make_newton_plan(
         if not isinstance(given, (bool, np.bool_)):
             raise BadPlan(f"{name}={given!r}: give True or False.")
     _check_parameters(rounds, rate)
-    loss, C = _within_reach(loss, C)
+    loss, C = within_reach(loss, C)
     n, columns = rounded_up(records), parameters_of(loss, features, fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
@@ -396,41 +393,6 @@ def make_newton_plan(
         rate = 1.0 if share == 1.0 or not finish else min(1.0, part)
     return NewtonPlan(
         loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
-    )
-
-
-def _within_reach(loss: Any, C: float) -> tuple[Any, float]:
-    """Return a loss whose weights of classes sums can hold, and the C with which the objective is the same.
-
-    >>> from expunge.solvers.losses import Logistic
-    >>> _within_reach(Weighted(Logistic(), (2.0**40, 2.0**39)), 1.0)
-    (Weighted(loss=Logistic(), weights=(1.0, 0.5)), 1099511627776.0)
-    """
-    if not isinstance(loss, Weighted):
-        return loss, C
-    if not _apart(loss) <= MOST_APART:
-        raise BadPlan(
-            f"class_weight: the largest weight is {_apart(loss):.3g} times the smallest. Newton's method takes "
-            f"up to {MOST_APART:,} times. Use closer weights, or solver='dual_averaging'."
-        )
-    power = math.frexp(max(loss.weights))[1] - 1
-    if abs(power) <= NEAR_ONE:
-        return loss, C
-    weights = tuple(math.ldexp(weight, -power) for weight in loss.weights)
-    return Weighted(loss.loss, weights), math.ldexp(C, power)
-
-
-def _apart(loss: Weighted) -> float:
-    """Return how many times the smallest weight of a class the largest is."""
-    return max(loss.weights) / min(loss.weights)
-
-
-def _advice_on_weights(loss: Any) -> str:
-    if not isinstance(loss, Weighted) or _apart(loss) <= APART:
-        return ""
-    return (
-        f"class_weight: the largest weight is {_apart(loss):.3g} times the smallest. Sums hold {APART:,} times without "
-        "loss; beyond that the model is a little off, the more the farther. Use closer weights if that matters."
     )
 
 
