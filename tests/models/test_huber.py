@@ -220,19 +220,18 @@ def test_targets_that_no_unit_fits_are_refused_before_anything_is_learned():
 def test_without_a_finish_a_kept_deletion_leaves_the_model_as_it_is(tmp_path):
     rows, y, _ = table()
     model = HuberRegressor(finish=None, rho=0.05).fit(rows, y, ids=np.arange(len(y)))
-    before, kept = (model.coef_.copy(), model.intercept_, model.scale_), 0
     model.save(tmp_path / "m")
+    kept = 0
     with expunge.open(tmp_path / "m") as opened:
         for one in range(12):
-            if not (model.unlearn([one]).kept and opened.unlearn([one]).kept):
-                continue
-            kept += 1
-            assert model.verify().ok
-            assert opened.verify().ok
-    assert kept > 6
-    if kept == 12:
-        assert np.array_equal(model.coef_, before[0])
-        assert (model.intercept_, model.scale_) == before[1:]
+            for each in (model, opened):
+                before = each.coef_.copy(), each.intercept_, each.scale_
+                if each.unlearn([one]).kept:
+                    kept += 1
+                    assert np.array_equal(each.coef_, before[0])
+                    assert (each.intercept_, each.scale_) == before[1:]
+                assert each.verify().ok
+    assert kept > 9  # of 24, each of which replays with a probability of about 0.07
 
 
 def test_without_a_finish_all_may_leave():
