@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 
 import expunge
+from cases.in_solver import in_solver
 from cases.keys import keys_from
 from cases.learners import ALIGNED
 from cases.patching import patched_method
@@ -28,7 +29,7 @@ from expunge.base.types import AnyArray, Array
 from expunge.engine.changing import Change, decide_on
 from expunge.engine.checks import Exactness, _state, _state_names, compare
 from expunge.engine.randomness import KEY_BYTES
-from expunge.solvers import Lloyd
+from expunge.solvers import Lloyd, Newton
 from expunge.store import failpoints, owner
 from expunge.store.file import StoreFile
 from expunge.store.records import StoredRecords
@@ -180,7 +181,8 @@ class Case:
         """Return a model that is not fitted yet."""
         common: dict[str, Any] = {"expected_records": 8, "rho": 0.9}
         if self.model is expunge.LogisticRegression:
-            common |= {"classes": [0, 1], "steps": 3, "radius": 2.0}
+            steps = {} if "solver" in self.given else {"steps": 3, "radius": 2.0}
+            return self.model(**in_solver(**{**common, "classes": [0, 1], **steps, **self.given}))
         return self.model(**{**common, **self.given})
 
     def columns(self, rows: Sequence[int]) -> tuple[AnyArray, ...]:
@@ -316,11 +318,14 @@ def cases() -> list[Case]:
         Case("shuffled, bulk, dies when displeased", BULK, when_displeased, given=dict(_SHUFFLED), most=4),
         Case("arrival, bulk, dies when it replays", BULK, when_it_replays, given=dict(_ARRIVAL)),
         Case("sampled rounds, bulk, dies when it replays", BULK, when_it_replays, given=EVERYONE, in_tests=True),
+        Case("draws, bulk, dies when it replays", BULK, when_it_replays, given=_DRAWS),
+        Case("draws, insertion, dies when it keeps", NEW, when_it_keeps, given=_DRAWS),
         Case("noisy k-means, bulk, dies when it replays", BULK, when_it_replays, expunge.KMeans, dict(_CLUSTERS)),
         Case("k-means, bulk, dies when it fits anew", BULK, when_it_replays, expunge.KMeans, {"n_clusters": 2}),
     ]
 
 
+_DRAWS = {"solver": Newton(rounds=2)}
 _ROW_BY_ROW = {"mechanism": "tree", "coupling": "sequential"}
 _SHUFFLED = {"schedule": "shuffled", "steps": None, "batch": 2}
 _ARRIVAL = {"schedule": "arrival", "steps": None, "batch": 2}

@@ -315,7 +315,7 @@ def _patterns(
         found.append((f"the hashed id of {one}", hashes(those.ids[one : one + 1], key).tobytes()))
     for one in whose:
         found.append((f"the features of {one}", those.columns[0][one]))
-        if kind != "k-means":  # it keeps so few digits that two may be alike
+        if kind != "noisy k-means":  # it keeps so few digits that two may be alike
             numbers = [number for column in those.columns for number in np.ravel(column[one])]
             found += [(f"a number of {one}", number) for number in numbers]
     if those.subjects is not None:

@@ -51,7 +51,7 @@ SUBJECTS = {"replaying": "texts", "k-means": "texts", "noisy k-means": "texts", 
 
 LETTERS = "aàáâãäåāăąbcçćčdďđeèéêëēęfgğhiìíîïjkłlmnñńňoòóôõöøpqrřsśšßtťuùúûüvwxyzžабвгджзийклмнопрст"
 GRID = 2.0**-20
-"""K-means rounds points to about this; given so, they are kept as they are."""
+"""Noisy k-means rounds points to about this; given so, they are kept as they are."""
 
 OPERATIONS = (
     "unlearn",
@@ -89,7 +89,9 @@ def people(kind: str) -> People:
     rng = np.random.default_rng(list(kind.encode()))
     X = rng.normal(size=(FIRST + SPARE, FEATURES))
     X *= (rng.uniform(0.5, 0.95, size=len(X)) / np.linalg.norm(X, axis=1))[:, None]
-    columns = (np.round(X / GRID) * GRID,) if "k-means" in kind else (X, rng.uniform(-1.0, 1.0, size=len(X)))
+    columns = (X,) if "k-means" in kind else (X, rng.uniform(-1.0, 1.0, size=len(X)))
+    if kind == "noisy k-means":
+        columns = (np.round(X / GRID) * GRID,)
     ids = _names(NAMES[kind], len(X), rng)
     subjects = _names(SUBJECTS[kind], len(X) // 2, rng).repeat(2) if kind in SUBJECTS else None
     return People(columns, ids, subjects)
