@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from expunge.engine.streams import apply
     from expunge.engine.verifying import Verification, verify
     from expunge.models import (
+        GradientBoostingClassifier,
+        GradientBoostingRegressor,
         HuberRegressor,
         KMeans,
         LinearClassifier,
@@ -90,16 +92,17 @@ __version__ = "0.1.0"
 __all__ = [
     "Arrival", "BadContribution", "BadIterate", "BadPlan", "BadRecords", "Ball", "BinaryTree", "BoundedScaler",
     "Box", "BusyStore", "Change", "ClippedWarning", "CorruptStore", "Delete", "DualAveragingRule", "DuplicateId",
-    "Everyone", "Everywhere", "ExpungeError", "FrankWolfeRule", "FullStore", "Gradient", "GradientDescentRule", "Hinge",
-    "Huber", "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "L1Ball", "Learner",
-    "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic",
-    "LogisticRegression", "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning",
-    "NotAStore", "NotAvailable", "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor",
-    "RangeWarning", "RankWarning", "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber",
-    "Scattered", "SeedWarning", "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared",
-    "StoreError", "StoreWarning", "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification",
-    "Weighted", "apply", "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn",
-    "learn_with_outcome", "open", "replace", "unlearn", "verify",
+    "Everyone", "Everywhere", "ExpungeError", "FrankWolfeRule", "FullStore", "Gradient",
+    "GradientBoostingClassifier", "GradientBoostingRegressor", "GradientDescentRule", "Hinge", "Huber",
+    "HuberRegressor", "HybridGradient", "Identity", "Insert", "KMeans", "L1Ball", "Learner", "LinearClassifier",
+    "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic", "LogisticRegression",
+    "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning", "NotAStore", "NotAvailable",
+    "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor", "RangeWarning", "RankWarning",
+    "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber", "Scattered", "SeedWarning", "Shuffled",
+    "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError", "StoreWarning", "Transcript",
+    "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted", "apply", "bound_rows", "change",
+    "check_exact", "check_pipeline", "ingest", "insert", "learn", "learn_with_outcome", "open", "replace",
+    "unlearn", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -123,8 +126,8 @@ _HOMES = {
     "engine.streams": "apply",
     "engine.verifying": "Verification verify",
     "models": (
-        "HuberRegressor KMeans LinearClassifier LinearRegression LinearRegressor LinearSVC LogisticRegression "
-        "PoissonRegressor Ridge"
+        "GradientBoostingClassifier GradientBoostingRegressor HuberRegressor KMeans LinearClassifier LinearRegression "
+        "LinearRegressor LinearSVC LogisticRegression PoissonRegressor Ridge"
     ),
     "models.ingest": "ingest",
     "models.opening": "open",

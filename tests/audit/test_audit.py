@@ -115,6 +115,10 @@ MODELS = {
     "ridge": (lambda: expunge.Ridge(1.0), X[:, 1]),
     "k-means": (lambda: expunge.KMeans(3, rho=0.4, solver=Lloyd(radius=2.0)), None),
     "k-means from a sample": (lambda: expunge.KMeans(3, rho=0.4), None),
+    "boosting": (
+        lambda: expunge.GradientBoostingClassifier(rho=0.4, max_iter=3, max_leaf_nodes=4, min_samples_leaf=3),
+        np.arange(80) % 3,
+    ),
     "k-means in a box": (lambda: expunge.KMeans(3, rho=1.0, solver=Lloyd(low=-2, high=3)), None),
 }
 
@@ -132,9 +136,11 @@ def test_every_kind_of_model_can_be_audited(tmp_path, name):
     assert result(found, "score").result == "measured"
     assert found.facts.plan
     kinds = {"ridge": "sums", "descent": "rounds", "k-means": "rounds", "k-means in a box": "rounds"}
-    kinds["k-means from a sample"] = "sums"
+    kinds |= {"k-means from a sample": "sums", "boosting": "sums"}
     assert found.drawing.kind == kinds.get(name, "steps")
-    assert (found.noise is None) == (name in ("without noise", "ridge", "k-means in a box", "k-means from a sample"))
+    assert (found.noise is None) == (
+        name in ("without noise", "ridge", "k-means in a box", "k-means from a sample", "boosting")
+    )
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -24,6 +24,7 @@ from expunge.engine.couplings.common import OldPass, Sums, Verdict
 from expunge.engine.couplings.noiseless import noiseless
 from expunge.engine.forward import Staged
 from expunge.engine.learner import Learner
+from expunge.engine.transcript import Path
 from expunge.federated.clients import Client, Clients, MemoryContributions
 from expunge.federated.federation import Federation
 
@@ -75,14 +76,18 @@ def _float_sum(clients: Clients, taking: Any, step: int) -> Total:
     return Total(np.cumsum(rows, axis=0, dtype=np.float32)[-1].astype(float) if some else np.zeros(3), len(some), 0)
 
 
-def _float_added(sums: Sums, stored: Array, shift: Array) -> Array:
+_changed = Sums.changed
+
+
+def _float_changed(sums: Sums, step: int, path: Path, stored: Array) -> Total:
     """What leaves is subtracted from them."""
-    return (stored + shift).astype(np.float32).astype(float)
+    found = _changed(sums, step, path, stored)
+    return found._replace(sum=found.sum.astype(np.float32).astype(float))
 
 
 @contextmanager
 def _floats() -> Iterator[None]:
-    with patched_method(Clients, "_sum", _float_sum), patched_method(Sums, "added", _float_added):
+    with patched_method(Clients, "_sum", _float_sum), patched_method(Sums, "changed", _float_changed):
         yield
 
 

@@ -13,6 +13,7 @@ from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import Array, Batch, Keys, Mask
 from expunge.engine.changing import change
 from expunge.engine.learner import Learner
+from expunge.engine.sampling import learner_of
 from expunge.solvers.keyed_sample import KeyedClusters, Stage
 from expunge.solvers.sampled_clusters import Found, SampledClusters
 
@@ -74,8 +75,8 @@ def as_at_the_first_fit(
 
 
 MISTAKES: dict[str, dict[str, Any]] = {
-    "the structure is fitted on everyone": {"learner": OnEveryone(SETTINGS).learner},
-    "one in the sample leaves, and nothing is fitted anew": {"learner": NeverAnew(SETTINGS).learner},
-    "a sample of fixed size": {"learner": OfThree(SETTINGS).learner, "serve": as_at_the_first_fit},
-    "only sums are changed": {"learner": SampledClusters(SETTINGS).learner, "serve": keep_always},
+    "the structure is fitted on everyone": {"learner": learner_of(OnEveryone(SETTINGS))},
+    "one in the sample leaves, and nothing is fitted anew": {"learner": learner_of(NeverAnew(SETTINGS))},
+    "a sample of fixed size": {"learner": learner_of(OfThree(SETTINGS)), "serve": as_at_the_first_fit},
+    "only sums are changed": {"learner": learner_of(SampledClusters(SETTINGS)), "serve": keep_always},
 }

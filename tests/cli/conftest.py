@@ -8,7 +8,15 @@ import pytest
 from cli.tables import people, schema, write_csv
 from cli.zygote import COLUMNS, Zygote
 
-KINDS = {"logistic": "sick", "svm": "sick", "huber": "bill", "linear": "bill", "ridge": "bill", "kmeans": ""}
+KINDS = {
+    "logistic": "sick",
+    "svm": "sick",
+    "huber": "bill",
+    "linear": "bill",
+    "ridge": "bill",
+    "boosting": "sick",
+    "kmeans": "",
+}
 """Every model, and the target that it takes."""
 ESCAPE = "\x1b"
 

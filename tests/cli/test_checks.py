@@ -17,7 +17,7 @@ RECEIPTS, SCAN, VERIFY = ("receipts", "m.expunge"), ("scan", "m.expunge"), ("ver
 # --- info ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["logistic", "ridge", "kmeans"])
+@pytest.mark.parametrize("kind", ["logistic", "ridge", "boosting", "kmeans"])
 def test_what_a_model_is(kind, model, done):
     path = model(kind)
     said = flat(done("info", "m.expunge"))

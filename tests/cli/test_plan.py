@@ -14,7 +14,7 @@ def test_what_a_model_will_be_like(done):
         assert word in said
 
 
-@pytest.mark.parametrize("kind", ["svm", "ridge", "kmeans"])
+@pytest.mark.parametrize("kind", ["svm", "ridge", "boosting", "kmeans"])
 def test_other_models_can_be_planned(kind, done):
     found = done(*PLAN, "--model", kind, "--json")
     assert (found["records"], found["features"]) == (2000, 5)

@@ -29,6 +29,21 @@ def test_whatever_is_written_or_resized_is_no_damage(writes, steps):
     assert rows.shape == (steps, 5)
 
 
+@pytest.mark.parametrize("shape", [(9, 5), (40, 9000)])  # weights of the second are not all kept ready
+def test_scattered_rows_are_written_as_one_by_one(shape):
+    rows, twin, rng = _rows(shape=shape), _rows(shape=shape), np.random.default_rng(1)
+    for _ in range(5):
+        numbers = rng.permutation(shape[0])[:4]
+        block = rows.array[numbers]
+        block[:, rng.integers(shape[1], size=3)] = rng.normal(size=3)
+        rows.write_rows(numbers, block)
+        for number, row in zip(numbers.tolist(), block, strict=True):
+            twin.write(number, row[None])
+        assert rows.array.tobytes() == twin.array.tobytes()
+        assert rows.damage() is None
+    assert rows.__getstate__()[1] == twin.__getstate__()[1]
+
+
 def test_two_flipped_bits_are_damage_too():
     rows = _rows()
     rows.array.view(np.uint64)[[1, 2], 0] ^= np.uint64(5)

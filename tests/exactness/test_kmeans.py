@@ -8,12 +8,13 @@ import pytest
 from cases.sampled import MISTAKES, POINTS, REQUESTS, SETTINGS
 from cases.toys import long_but
 from expunge.engine.checks import check_exact
+from expunge.engine.sampling import learner_of
 from expunge.solvers.sampled_clusters import SampledClusters
 
 
 @pytest.mark.parametrize("name", long_but(["deletion", "stream"], REQUESTS))
 def test_the_state_after_requests_has_the_law_of_fresh_learning(name):
-    learner = SampledClusters(SETTINGS).learner
+    learner = learner_of(SampledClusters(SETTINGS))
     runs = 150 if name == "stream" else 250
     report = check_exact(learner, (POINTS[:6],), REQUESTS[name], runs=runs, seed=3)
     assert report.passed, report

@@ -13,6 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cases.in_solver import in_solver
 from expunge.models import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
     HuberRegressor,
     KMeans,
     LinearRegression,
@@ -53,12 +55,16 @@ CHECKED = [
     HuberRegressor(solver=GradientDescent(target_range=RANGE, feature_norm=4.0, rate=0.5)),
     PoissonRegressor(),
     PoissonRegressor(rho=1.0, standardize=False),
+    GradientBoostingClassifier(max_iter=20),
+    GradientBoostingClassifier(max_iter=20, rho=0.5, min_samples_leaf=5),
+    GradientBoostingRegressor(max_iter=20),
     Ridge(),
     Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:class_weight")  # scikit-learn's check has weights ten million times apart
+@pytest.mark.filterwarnings("ignore:.*nothing to split by")  # and tables of ten rows
 @parametrize_with_checks(CHECKED)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)

@@ -110,7 +110,7 @@ def test_sums_are_those_of_whole_numbers_at_all_sizes():
     X = rng.uniform(-1, 1, size=(3000, 2)) * 2.0 ** rng.integers(-45, 41, size=(3000, 2))
     X[0], X[1] = 2.0**40, -(2.0**40)
     cells = Cells(keyed_clusters(1, 2, 3000, 0.1), np.zeros((1, 2)), np.array([[-1.0, 0.0], [1.0, 0.0]]))
-    units = cells.units.ravel()
+    units = cells._slices.units.ravel()
     each = cells.contributions(X)[:, 1:].reshape(-1, len(units), 2)
     assert (each % units[:, None] == 0).all()
     assert (np.abs(each) <= 2.0**20 * units[:, None]).all()

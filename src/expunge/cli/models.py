@@ -24,6 +24,7 @@ class Kind(StrEnum):
     poisson = "poisson"
     linear = "linear"
     ridge = "ridge"
+    boosting = "boosting"
     kmeans = "kmeans"
 
 
@@ -43,6 +44,8 @@ _LINEAR = {
     Kind.logistic: "LogisticRegression", Kind.svm: "LinearSVC", Kind.huber: "HuberRegressor",
     Kind.poisson: "PoissonRegressor", Kind.linear: "LinearRegression",
 }  # fmt: skip
+OF_THEIR_OWN = (Kind.ridge, Kind.boosting, Kind.kmeans)
+"""Models with a solver of their own."""
 CLASSIFIERS, REGRESSORS = (Kind.logistic, Kind.svm), (Kind.huber, Kind.poisson, Kind.linear, Kind.ridge)
 
 
@@ -70,9 +73,9 @@ def new_model(
     target: Any = None if schema is None else schema.target
     if schema is not None:
         _check_target(kind, target)
-    if solver is not Solver.auto and kind in (Kind.ridge, Kind.kmeans):
+    if solver is not Solver.auto and kind in OF_THEIR_OWN:
         raise BadPlan(f"--solver {solver}: {kind} has a solver of its own; leave it out.")
-    if C is not None and kind in (Kind.ridge, Kind.kmeans):
+    if C is not None and kind in OF_THEIR_OWN:
         raise BadPlan(f"--C: it goes with --solver newton, and {kind} has a solver of its own; leave it out.")
     if clusters is not None and kind is not Kind.kmeans:
         raise BadPlan(f"--clusters: {kind} has no clusters; leave it out, or give --model kmeans.")
@@ -88,6 +91,8 @@ def new_model(
         if alpha is not None:
             raise BadPlan("--alpha: k-means has no penalty; leave it out.")
         return expunge.KMeans(8 if clusters is None else clusters, **common)
+    if kind is Kind.boosting:
+        return _boosting(target, alpha, common)
     model = getattr(expunge, _LINEAR[kind])(**common, **_given(C=C))
     inner = {**_given(alpha=alpha), "records_per_subject": records_per_subject}
     if kind in CLASSIFIERS and target is not None:
@@ -100,6 +105,18 @@ def new_model(
     if schema is not None and made.solver == DualAveraging(**inner):
         _need_ranges(schema, "dual averaging")
     return made
+
+
+def _boosting(target: Any, alpha: float | None, common: dict[str, Any]) -> Any:
+    """Return boosted trees for the schema's target; without a schema, for classes."""
+    import expunge
+    from expunge.tables.schema import Amount
+
+    if alpha is not None:
+        raise BadPlan("--alpha: boosting has no penalty; leave it out.")
+    if isinstance(target, Amount):
+        return expunge.GradientBoostingRegressor(**common)
+    return expunge.GradientBoostingClassifier(classes=None if target is None else list(target.values), **common)
 
 
 def _ridge_bounds(schema: Schema | None) -> dict[str, Any]:

@@ -101,10 +101,13 @@ class Change:
 
     def _write_kept_sums(self) -> None:
         sums, rows = self.transcript.sums, self.sums
-        first, last = (min(rows), max(rows)) if len(rows) > 1 else (0, 0)
-        if len(rows) < 2 or 8 * len(rows) < last - first:
-            for step, row in rows.items():
-                sums.write(step, row[None])
+        if not rows:
+            return
+        first, last = min(rows), max(rows)
+        if first == last:
+            sums.write(first, rows[first][None])
+        elif self.cells is not None or 8 * len(rows) < last - first:
+            sums.write_rows(np.array(list(rows)), np.stack(list(rows.values())))
         else:  # one write costs less than many
             block = sums[first : last + 1].copy()
             for step, row in rows.items():

@@ -15,10 +15,18 @@ from expunge.base.columns import stack
 from expunge.base.types import Array, Batch, Ints, Keys, Mask
 from expunge.engine.contributions import AT_ONCE, KeyedRecords, Moving
 from expunge.engine.forward import Staged
-from expunge.engine.structures import Structure
+from expunge.engine.learner import Learner
+from expunge.engine.mechanisms.identity import Identity
+from expunge.engine.structures import Additions, FromSample, Keyed, Parts, Structure
 from expunge.engine.transcript import Rows
 
 Watch = Callable[[int], None]
+
+
+def learner_of(structure: Structure) -> Learner:
+    """Return the learner that a structure makes."""
+    query, rule = Additions(structure), FromSample(structure)
+    return Learner(Keyed(), query, rule, Identity(), 0.0, "keys", "last", structure=structure)
 
 
 def fit_structure(structure: Structure, records: KeyedRecords, watch: Watch | None = None) -> Staged:
@@ -92,25 +100,34 @@ def move(
 def _new_rows(structure: Structure, found: tuple[Any, ...], moving: list[Moving], sums: Rows) -> dict[int, Array]:
     """Return the rows of the sums that change: exact sums, in any order."""
     new: dict[int, Array] = {}
-    at_once = max(1, AT_ONCE // structure.width)
+    at_once = max(1, AT_ONCE // (structure.width * structure.rows_each))
     for each in moving:
+        if len(each.keys) * structure.rows_each > structure.rows(found):
+            total = structure.total(found, each.batch)
+            rows = np.flatnonzero(total.any(axis=1))
+            _add(new, sums, rows, total[rows], enters=each.enters)
+            continue
         for first in range(0, len(each.keys), at_once):
             part = structure.parts(found, tuple([column[first : first + at_once] for column in each.batch]))
-            _add(new, sums, part.rows, part.values if each.enters else -part.values)
+            _add(new, sums, *_by_row(part), enters=each.enters)
     return new
 
 
-def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array) -> None:
-    """Add values to rows, which are copied before they change."""
-    if len(rows) == 1:
-        row = rows.item()
-        new[row] = (sums[row] if row not in new else new[row]) + values[0]
-        return
-    rows, at = np.unique(rows, return_inverse=True)
-    added = np.zeros((len(rows), values.shape[1]))
-    np.add.at(added, at, values)
-    for row, value in zip(rows.tolist(), added, strict=True):
-        new[row] = (sums[row] if row not in new else new[row]) + value
+def _by_row(part: Parts) -> Parts:
+    """Add up what belongs to one row."""
+    rows, at = np.unique(part.rows, return_inverse=True)
+    if len(rows) == len(at):
+        return part
+    added = np.zeros((len(rows), part.values.shape[1]))
+    np.add.at(added, at, part.values)
+    return Parts(rows, added)
+
+
+def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array, *, enters: bool = True) -> None:
+    """Add values to different rows, or take them off; rows are copied before they change."""
+    for row, value in zip(rows.tolist(), values, strict=True):
+        before = new[row] if row in new else sums[row]
+        new[row] = before + value if enters else before - value
 
 
 def chance_to_move(structure: Structure, records: KeyedRecords, packed: Array) -> float:

@@ -63,6 +63,10 @@ class Structure(Protocol):
         """How many rows the sums have at most."""
 
     @property
+    def rows_each(self) -> int:
+        """To how many rows a record adds."""
+
+    @property
     def bound(self) -> float:
         """The largest number that a record may have."""
 

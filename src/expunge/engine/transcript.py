@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from expunge.base.types import Array, Keys
+from expunge.base.types import Array, Ints, Keys
 
 
 class Rows(Protocol):
@@ -22,6 +22,9 @@ class Rows(Protocol):
 
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
+
+    def write_rows(self, rows: Ints, block: Array) -> None:
+        """Overwrite some rows."""
 
     def resize(self, steps: int) -> None:
         """Drop or add rows at the end."""
@@ -51,8 +54,18 @@ def _remembered() -> Keys:
     return weights
 
 
+def _weights_at(positions: Keys) -> Keys:
+    """Return the weights of some numbers."""
+    last = positions.max(initial=np.uint64(0))
+    return _remembered()[positions] if last < REMEMBERED else _scrambled(positions.copy())
+
+
 def _weights_anew(start: int, stop: int) -> Keys:
-    weights = np.arange(start, stop, dtype=np.uint64)
+    return _scrambled(np.arange(start, stop, dtype=np.uint64))
+
+
+def _scrambled(weights: Keys) -> Keys:
+    """Turn positions into weights, in place."""
     weights *= _STEP
     weights ^= weights >> _HALF
     weights *= _STEP
@@ -88,7 +101,7 @@ class ArrayRows:
 
     def __init__(self, array: Array) -> None:
         self._buffer = self.array = np.ascontiguousarray(array)
-        self._unfinished: tuple[int, Array, int] | None = None
+        self._unfinished: tuple[slice | Ints, Array, int] | None = None
         self._checksum = self._sum(0, _words(self.array))
 
     def __getstate__(self) -> tuple[Array, int]:
@@ -125,18 +138,31 @@ class ArrayRows:
     def write(self, start: int, block: Array) -> None:
         """Overwrite the rows from ``start`` on."""
         self._finish()
-        words, before = _words(block), 0
-        if len(block) < len(self.array):
+        if len(block) == len(self.array):
+            self._unfinished = (slice(None), block, self._sum(0, _words(block)) % 2**64)
+        else:
+            words = _words(block)
             words -= _words(self.array[start : start + len(block)])
-            before = self._checksum
-        self._unfinished = (start, block, (before + self._sum(start, words)) % 2**64)
+            checksum = (self._checksum + self._sum(start, words)) % 2**64
+            self._unfinished = (slice(start, start + len(block)), block, checksum)
+        self._finish()
+
+    def write_rows(self, rows: Ints, block: Array) -> None:
+        """Overwrite some rows; most of their numbers may stay as they are."""
+        self._finish()
+        before, width = self.array[rows], np.uint64(self.array.shape[1])
+        changed = np.flatnonzero(before.view(np.uint64) != block.view(np.uint64)).astype(np.uint64)
+        words = _words(block.ravel()[changed])
+        words -= _words(before.ravel()[changed])
+        words *= _weights_at(rows.astype(np.uint64)[changed // width] * width + changed % width)
+        self._unfinished = (rows, block, (self._checksum + int(np.add.reduce(words))) % 2**64)
         self._finish()
 
     def _finish(self) -> None:
-        """Do what `write` has announced; after an interruption, again."""
+        """Do what was announced; after an interruption, again."""
         if self._unfinished is not None:
-            start, block, checksum = self._unfinished
-            self.array[start : start + len(block)] = block
+            where, block, checksum = self._unfinished
+            self.array[where] = block
             self._checksum = checksum
             self._unfinished = None
 

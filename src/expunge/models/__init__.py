@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from expunge.base.lazy import lazily
 
 if TYPE_CHECKING:
+    from expunge.models.boosting import GradientBoostingClassifier, GradientBoostingRegressor
     from expunge.models.classifiers import LinearClassifier, LinearSVC, LogisticRegression
     from expunge.models.kmeans import KMeans
     from expunge.models.opening import open
@@ -17,6 +18,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "boosting": "GradientBoostingClassifier GradientBoostingRegressor",
             "classifiers": "LinearClassifier LinearSVC LogisticRegression",
             "kmeans": "KMeans",
             "opening": "open",
@@ -27,6 +29,7 @@ else:
     )
 
 __all__ = [
-    "HuberRegressor", "KMeans", "LinearClassifier", "LinearRegression", "LinearRegressor", "LinearSVC",
-    "LogisticRegression", "PoissonRegressor", "Ridge", "insert", "open", "replace", "unlearn",
+    "GradientBoostingClassifier", "GradientBoostingRegressor", "HuberRegressor", "KMeans", "LinearClassifier",
+    "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression", "PoissonRegressor", "Ridge", "insert",
+    "open", "replace", "unlearn",
 ]  # fmt: skip

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import sklearn.linear_model
 import sklearn.svm
-from scipy.special import expit, log_expit, log_softmax, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadPlan, BadRecords
+from expunge.base.errors import BadPlan
 from expunge.base.guiding import guided
-from expunge.base.types import AnyArray, Array
+from expunge.base.types import Array
 from expunge.models.habits import CLASSIFIER
+from expunge.models.labels import Classifier, WithProbabilities, listed
 from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.solvers.losses import (
     ClassLoss,
@@ -30,12 +27,11 @@ from expunge.solvers.losses import (
 )
 from expunge.solvers.objects import DualAveraging, FrankWolfe, Newton, Said
 
-_NUMBERS = "biuf"
 CLIP_OF_SEVERAL_CLASSES = 0.5
 """Slopes reach √2 only where the model is sure and wrong; less noise is worth more than those."""
 
 
-class LinearClassifier(ClassifierMixin, LinearModel):
+class LinearClassifier(Classifier, LinearModel):
     """A classifier by linear scores. Subclasses say which loss it has, in `class_loss`."""
 
     @guided
@@ -81,7 +77,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             )
         strange = [name for name in self.class_weight if name not in self.classes_]
         if strange:
-            raise BadPlan(f"class_weight: {strange[0]!r} is not one of the classes {_listed(self.classes_)}.")
+            raise BadPlan(f"class_weight: {strange[0]!r} is not one of the classes {listed(self.classes_)}.")
         weights = [self.class_weight.get(name, 1.0) for name in self.classes_.tolist()]
         for weight in weights:
             check_positive("class_weight", weight)
@@ -89,54 +85,6 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     def _default_clip(self, loss: Loss) -> float | None:
         return None if loss.outputs == 1 else CLIP_OF_SEVERAL_CLASSES * loss.lipschitz / 2**0.5
-
-    @guided
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
-        """Continue learning, like `insert`; with ``schedule="arrival"`` at a cost that does not grow with the records.
-
-        The first call fits. What it cannot know from its few records should be declared: ``expected_records``, and all
-        classes, here or as the parameter.
-        """
-        told = None if classes is None else _distinct(classes)
-        known = self.classes_ if hasattr(self, "classes_") else self.classes
-        if told is not None and known is not None and told.tolist() != _distinct(known).tolist():
-            own = _listed(_distinct(known))
-            raise BadPlan(f"classes={classes!r}: the model's are {own}. Leave them out, or refit with all.")
-        return self._partial_fit(X, y, ids, subjects, classes)
-
-    def _meet_classes(self, y: AnyArray, classes: Any) -> None:
-        check_classification_targets(y)
-        declared = self.classes if classes is None else classes
-        if declared is None:
-            seen = np.unique(y)
-            self.classes_ = np.array(seen.tolist()) if seen.dtype.kind == "U" else seen  # no wider than needed
-            if len(seen) < 2:
-                raise BadRecords(
-                    f"y: there is only one class, {seen.tolist()[0]!r}. Give records of at least two classes, or "
-                    "declare all classes with classes=."
-                )
-            return
-        self.classes_ = _distinct(declared)
-        if len(self.classes_) < 2:
-            raise BadPlan(f"classes={declared!r}: declare at least two.")
-
-    def _kept_by_targets(self) -> list[tuple[str, Any, Any]]:
-        declared = self.classes_ if self.classes is None else _distinct(self.classes)
-        return [("classes", self.classes_.tolist(), declared.tolist())]
-
-    def _encode_targets(self, y: AnyArray) -> AnyArray:
-        known = self.classes_
-        if (y.dtype.kind in _NUMBERS) == (known.dtype.kind in _NUMBERS):
-            codes = np.minimum(np.searchsorted(known, y), len(known) - 1)
-        else:  # strings where there were numbers, or the other way round
-            codes = np.zeros(len(y), dtype=np.int64)
-        strange = np.flatnonzero(known[codes] != y)
-        if len(strange):
-            raise BadRecords(
-                f"y: {y[strange[:1]].tolist()[0]!r} is not one of the model's classes {_listed(known)}. "
-                "Correct it, or refit with all classes declared by classes=."
-            )
-        return 2.0 * codes - 1.0 if len(known) == 2 else codes
 
     def _plain(self) -> Any:
         return sklearn.svm.LinearSVC()
@@ -146,14 +94,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         scores = self._scores(X)
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> AnyArray:
-        """Return the class of each row."""
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[best]
 
-
-class LogisticRegression(LinearClassifier):
+class LogisticRegression(WithProbabilities, LinearClassifier):
     """Logistic regression from which records can be deleted exactly; multinomial for more than two classes.
 
     Every parameter, with what it costs: docs/estimators.md. Those that matter most are ``rho`` (the planned share of
@@ -178,20 +120,6 @@ class LogisticRegression(LinearClassifier):
         """Return more for many features: they distinguish more records, and the loss rewards it."""
         grown = max(1.0, (features / 64) ** 0.25) if isinstance(self._chosen, DualAveraging) else 1.0
         return super()._largest_scores(features) * grown
-
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class (somewhat overconfident if slopes are clipped)."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        return softmax(scores, axis=1)
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithm of the probability of each class."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([log_expit(-scores), log_expit(scores)])
-        return log_softmax(scores, axis=1)
 
     def _plain(self) -> Any:
         return sklearn.linear_model.LogisticRegression()
@@ -220,20 +148,3 @@ class LinearSVC(LinearClassifier):
         if classes == 2:
             return SmoothedHinge(self.SMOOTHING) if smooth else Hinge()
         return MulticlassHinge(classes, self.SMOOTHING if smooth else 0.0)
-
-
-def _distinct(classes: Any) -> AnyArray:
-    """Return declared classes in order, each once."""
-    try:
-        labels = np.asarray(classes)
-        found = np.unique(labels)
-    except (TypeError, ValueError):
-        labels = found = np.zeros((0, 0))
-    if labels.ndim != 1:
-        raise BadPlan(f"classes={classes!r}: give a list of labels, all numbers or all strings.")
-    return found
-
-
-def _listed(classes: AnyArray) -> str:
-    names = [repr(name) for name in classes.tolist()]
-    return ", ".join(names if len(names) <= 10 else [*names[:9], "…", names[-1]])

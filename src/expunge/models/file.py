@@ -24,7 +24,7 @@ Opened = TypeVar("Opened", bound=Stored)
 
 MODELS = (
     "LogisticRegression", "LinearSVC", "LinearRegression", "HuberRegressor", "KMeans", "Ridge", "LinearClassifier",
-    "LinearRegressor", "PoissonRegressor",
+    "LinearRegressor", "PoissonRegressor", "GradientBoostingClassifier", "GradientBoostingRegressor",
 )  # fmt: skip
 """What can be in a file: the names of estimators."""
 ATTRIBUTES: dict[str, Any] = {

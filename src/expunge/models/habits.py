@@ -93,6 +93,18 @@ CLUSTERS = {
     },
 }
 
+OF_ALL_TREES = "The sample is public in size alone: use rho, the share of the records that trees are found in"
+BOOSTING = {
+    **ANYWHERE,
+    "class_weight": "Leave it out: each record counts once",
+    "l2_regularization": "Use smoothing: as how many records the values that the sample gives count",
+    "loss": "Leave it out: classes have the log-loss, amounts the squared one",
+    "max_depth": "Use max_leaf_nodes",
+    "n_estimators": "Use max_iter",
+    "num_leaves": "Use max_leaf_nodes",
+    "subsample": OF_ALL_TREES,
+}
+
 RIDGE = {
     **ANYWHERE,
     "C": "Use alpha = 1/C",

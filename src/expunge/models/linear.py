@@ -24,7 +24,7 @@ from expunge.models.forgetting import ROWS, TABLE, refuse_masked
 from expunge.models.habits import LINEAR
 from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import AnyProjection, drawn
-from expunge.models.supervised import SupervisedModel
+from expunge.models.supervised import WithCoefficients
 from expunge.solvers.automatic import automatic_solver
 from expunge.solvers.losses import Loss
 from expunge.solvers.objects import BY_NAME, AnySolver, DualAveraging, FrankWolfe, Newton, Said, solver_of
@@ -37,7 +37,7 @@ INNER = "solver__"
 """What names of the solver's parameters begin with."""
 
 
-class LinearModel(SupervisedModel):
+class LinearModel(WithCoefficients):
     """A linear model with exact deletion. Subclasses say which loss it has and how targets are encoded."""
 
     @guided

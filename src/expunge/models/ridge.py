@@ -19,7 +19,7 @@ from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ROWS, TABLE, refuse_masked
 from expunge.models.habits import RIDGE
 from expunge.models.showing import if_available
-from expunge.models.supervised import SupervisedModel
+from expunge.models.supervised import WithCoefficients
 from expunge.solvers.normal_equations import largest_of
 from expunge.solvers.plans.ridge import RidgePlan
 
@@ -27,7 +27,7 @@ COARSE = 2.0**10
 """A column whose largest number is below so many units of the grid loses digits that matter."""
 
 
-class Ridge(RegressorMixin, SupervisedModel):
+class Ridge(RegressorMixin, WithCoefficients):
     """Least squares with an L2 penalty, from which records can be deleted exactly, at once, and without noise.
 
     It stores sums of products of columns. A deletion subtracts the record without any rounding, and solves for the

@@ -18,10 +18,11 @@ from expunge.models.showing import if_available
 
 
 class SupervisedModel(ForgettingModel):
-    """A model whose records are features and a target, and which has coefficients."""
+    """A model whose records are features and a target."""
 
     COLUMNS = ("X", "y")
-    PUBLISHED: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    TABLE: ClassVar[dict[str, Any]] = TABLE
+    """What rows may be."""
 
     def _encode_rows(self, X: Any) -> Any:
         """Return rows as records have them."""
@@ -73,7 +74,7 @@ class SupervisedModel(ForgettingModel):
             refuse_nan("X", X)
             refuse_nan("y", y)
             X, y = validate_data(
-                self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **TABLE
+                self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **self.TABLE
             )  # fmt: skip
         rows = self._encode_rows(X)
         if is_sparse(rows):
@@ -89,6 +90,12 @@ class SupervisedModel(ForgettingModel):
         shaped = X.ndim == 2 and y.ndim == 1 and X.shape == (len(y), self.n_features_in_) and len(y) > 0
         typed = X.dtype == np.float64 and y.dtype.kind in "biuf"
         return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
+
+
+class WithCoefficients(SupervisedModel):
+    """A model of this kind that has coefficients."""
+
+    PUBLISHED: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
 
     @property
     @if_available

@@ -19,12 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from expunge.base.grid import grid_unit
 from expunge.base.types import Array, Ints, Keys, Mask
 from expunge.solvers.keyed_sample import (
     SHARES,
     SIDES,
-    SLICES,
     KeyedClusters,
     Stages,
     first_stage,
@@ -33,16 +31,13 @@ from expunge.solvers.keyed_sample import (
     structure,
     weighted,
 )  # fmt: skip
+from expunge.solvers.slices import SLICES, Slices, joined
 from expunge.solvers.weighted_kmeans import clustered, distances, in_order, nearest, settled
 
 __all__ = ["Cells", "Fitted", "KeyedClusters", "cells_of", "centers_of", "fit", "keyed_clusters"]
 
 NEAR = 0.2
 """Another centre is nearly as near if its squared distance is not larger by this share of that between the two."""
-BITS = 20
-"""A number is cut into slices of so many bits."""
-EXACT_TO = 2 ** (53 - BITS)
-"""So many records can be summed without rounding: a slice is at most 2²⁰ of its units."""
 AT_ONCE = 2**15
 """How many rows are cut into slices at a time."""
 
@@ -80,13 +75,8 @@ class Cells:
         return SIDES * len(self.centers) * len(self.seeds)
 
     @cached_property
-    def units(self) -> Array:
-        """What the numbers of each slice are whole multiples of."""
-        return np.asarray(grid_unit(self.settings.bound, BITS) * 2.0 ** (-BITS * np.arange(SLICES)[:, None]))
-
-    @cached_property
-    def _per_unit(self) -> Array:
-        return 1.0 / self.units
+    def _slices(self) -> Slices:
+        return Slices(self.settings.bound)
 
     @cached_property
     def _columns(self) -> Array:
@@ -122,22 +112,14 @@ class Cells:
         both = far.item(second) - least < self._strips.item(first, second)
         row = np.empty(self.width)
         row[0] = 1.0
-        self._cut(point, row[1:].reshape(SLICES, -1))
+        self._slices.cut(point, row[1:].reshape(SLICES, -1))
         return (SIDES * first + both) * len(self.seeds) + seed, row
 
     def contributions(self, points: Array) -> Array:
         """Return what each record contributes to its cell."""
         each = np.ones((len(points), self.width))
-        self._cut(points[:, None], each[:, 1:].reshape(-1, SLICES, self.settings.features))
+        self._slices.cut(points[:, None], each[:, 1:].reshape(-1, SLICES, self.settings.features))
         return each
-
-    def _cut(self, numbers: Array, out: Array) -> None:
-        """Cut numbers into slices: rounded to each slice's unit, less what was rounded to the one before."""
-        np.multiply(numbers, self._per_unit, out=out)
-        np.rint(out, out=out)
-        out *= self.units
-        out[..., 1:, :] -= out[..., :-1, :].copy()
-        out += 0.0  # -0 becomes 0
 
     def total(self, points: Array) -> Array:
         """Return the sums over some records, a row for each cell."""
@@ -148,7 +130,7 @@ class Cells:
             sums[0] += np.bincount(cells, minlength=self.number)
             cut = np.empty((SLICES, len(part)))
             for column in range(self.settings.features):
-                self._cut(part[:, column], cut)
+                self._slices.cut(part[:, column], cut)
                 for place, numbers in enumerate(cut):
                     sums[1 + place * self.settings.features + column] += np.bincount(cells, numbers, self.number)
         return np.ascontiguousarray(sums.T)
@@ -220,5 +202,5 @@ def _means(sums: Array) -> tuple[Array, Array]:
     """Return the means of all rows that have members, and how many these are."""
     live = sums[sums[:, 0] > 0.0]
     counts = live[:, 0]
-    high, second, third, low = live[:, 1:].reshape(len(live), SLICES, -1).transpose(1, 0, 2)
-    return (((low + third) + second) + high) / counts[:, None], counts
+    slices = live[:, 1:].reshape(len(live), SLICES, -1).transpose(1, 0, 2)
+    return joined(*slices) / counts[:, None], counts

@@ -18,6 +18,7 @@ from expunge.base.errors import BadPlan, BadRecords
 from expunge.base.types import Array, Keys, Mask
 from expunge.engine.hashing import mix
 from expunge.engine.records.lookup import mix_one
+from expunge.solvers.slices import SLICES
 from expunge.solvers.weighted_kmeans import (
     GOLDEN,
     begun,
@@ -46,8 +47,8 @@ GROUPS = 256
 """The most seeds: means of small groups of the sample."""
 AUTO = 128
 """How many records the sample has for each cluster, if the user does not say."""
-SLICES, SIDES = 4, 2
-"""Numbers are summed in so many slices, in so many cells for each centre and seed."""
+SIDES = 2
+"""So many cells there are for each centre and seed."""
 BOUND = 2.0**40
 """The largest number that a record may have, unless another bound is given."""
 EXTREME = 2.0**200

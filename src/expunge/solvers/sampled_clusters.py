@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from expunge.base.types import Array, Batch, Ints, Keys, Mask
-from expunge.engine.learner import Learner
-from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.structures import Additions, FromSample, Keyed, Parts
-from expunge.solvers.keyed_kmeans import EXACT_TO, Cells, cells_of, centers_of
-from expunge.solvers.keyed_sample import SHARES, SIDES, SLICES, KeyedClusters, Stage, first_stage, next_stage
+from expunge.engine.structures import Parts
+from expunge.solvers.keyed_kmeans import Cells, cells_of, centers_of
+from expunge.solvers.keyed_sample import SHARES, SIDES, KeyedClusters, Stage, first_stage, next_stage
+from expunge.solvers.slices import EXACT_TO, SLICES
 
 Found = tuple[Any, ...]
 """A `Stage` for each of three stages, and `Cells`."""
@@ -51,6 +50,11 @@ class SampledClusters:
         return SIDES * self.settings.clusters * self.settings.seeds
 
     @property
+    def rows_each(self) -> int:
+        """To how many rows a record adds: to one."""
+        return 1
+
+    @property
     def bound(self) -> float:
         """The largest number that a record may have."""
         return self.settings.bound
@@ -59,12 +63,6 @@ class SampledClusters:
     def exact_to(self) -> int:
         """Up to how many records sums are exact."""
         return EXACT_TO
-
-    @cached_property
-    def learner(self) -> Learner:
-        """What the engine runs."""
-        query, rule = Additions(self), FromSample(self)
-        return Learner(Keyed(), query, rule, Identity(), 0.0, "keys", "last", structure=self)
 
     def admit(self, batch: Batch) -> None:
         """Raise if records cannot be summed exactly."""

@@ -87,6 +87,12 @@ class StoredRows:
         self._loaded.write(start, block)
         self._put(start, start + len(block))
 
+    def write_rows(self, rows: Ints, block: Array) -> None:
+        """Overwrite some rows."""
+        self._loaded.write_rows(rows, block)
+        for row in rows.tolist():
+            self._put(row, row + 1)
+
     def resize(self, steps: int) -> None:
         """Drop or add rows at the end."""
         have = len(self._loaded.array)

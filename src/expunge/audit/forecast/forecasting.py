@@ -25,6 +25,8 @@ from expunge.base.progress import progress_bars
 from expunge.engine.accounting import Expected, paper_sigma
 from expunge.engine.records.pools import PAGE
 from expunge.models import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
     HuberRegressor,
     KMeans,
     LinearRegression,
@@ -36,7 +38,10 @@ from expunge.models import (
 from expunge.models.linear import LinearModel
 from expunge.solvers.plans.protocol import ModelPlan
 
-KNOWN = (HuberRegressor, KMeans, LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, Ridge)
+KNOWN = (
+    GradientBoostingClassifier, GradientBoostingRegressor, HuberRegressor, KMeans, LinearRegression, LinearSVC,
+    LogisticRegression, PoissonRegressor, Ridge,
+)  # fmt: skip
 MOST_RECORDS = 2**50
 MOST_FEATURES = 2**20
 MOST_CLASSES = 2**12
@@ -107,7 +112,7 @@ def _declared(model: Any, features: int, classes: Any) -> Any:
     """Return a model that has declared its solver, and what a fit would read from the targets."""
     model = clone(model)
     if getattr(model, "classes", ()) is None:
-        if model.class_weight is not None:
+        if getattr(model, "class_weight", None) is not None:
             raise BadPlan("class_weight: declare classes= as well, so that it is known which they are.")
         model.classes = np.arange(_whole("classes", classes, MOST_CLASSES, least=2))
     if isinstance(model, LinearModel):

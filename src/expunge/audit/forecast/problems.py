@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from expunge.base.types import AnyArray, Array
-from expunge.models import LinearRegressor, PoissonRegressor
+from expunge.models import GradientBoostingRegressor, LinearRegressor, PoissonRegressor
 from expunge.solvers.plans.protocol import ModelPlan, Size
 
 RHO, RHO_OF_ROUNDS = 0.8, 0.5
@@ -112,6 +112,8 @@ class Kind:
             return np.asarray(np.tanh(scores[:, 0]) * min(float(self.model.target_bound), 1.0))
         if isinstance(self.model, PoissonRegressor):
             return rng.poisson(np.exp(np.clip(0.3 * scores[:, 0], -3.0, 3.0))).astype(np.float64)
+        if isinstance(self.model, GradientBoostingRegressor):
+            return scores[:, 0] + rng.standard_normal(len(scores))
         if isinstance(self.model, LinearRegressor):
             low, high = getattr(self.model.solver, "target_range", (0.0, 1.0))
             noisy = (0.3 * scores[:, 0] + rng.standard_normal(len(scores))) / (2.0 * math.pi)

@@ -10,21 +10,19 @@ from typing import Literal
 import numpy as np
 
 from expunge.base.checking import check_positive, check_rho, is_number
-from expunge.base.errors import BadPlan, SizeWarning
+from expunge.base.errors import BadPlan
 from expunge.base.types import Array
 from expunge.base.wording import are, counted
-from expunge.engine.learner import Learner
-from expunge.solvers.keyed_kmeans import EXACT_TO
 from expunge.solvers.keyed_sample import BOUND, CAP, GROUPS, MOST, SHARES, KeyedClusters, keyed_clusters
-from expunge.solvers.plans.exact import SumsEveryone
-from expunge.solvers.plans.protocol import Drawing, Line, SmallProblem
+from expunge.solvers.plans.protocol import Line, SmallProblem
+from expunge.solvers.plans.sampled import SampledPlan
 from expunge.solvers.plans.sized import Remark, Standing, rounded_up
 from expunge.solvers.plans.small import CLUSTERS, RECORDS
 from expunge.solvers.sampled_clusters import SampledClusters
 
 
 @dataclass(frozen=True)
-class KeyedClusterPlan(SumsEveryone):
+class KeyedClusterPlan(SampledPlan):
     """Everything that is fixed before the records are seen.
 
     ``records`` is the number that was planned for, a power of two; ``rho`` the planned share of records in the sample,
@@ -47,66 +45,13 @@ class KeyedClusterPlan(SumsEveryone):
 
     @cached_property
     def structure(self) -> SampledClusters:
-        """What is found in the sample."""
+        """What is found in the sample, and what everyone adds."""
         return SampledClusters(self.settings)
-
-    @property
-    def learner(self) -> Learner:
-        """What the engine runs."""
-        return self.structure.learner
-
-    def flaw(self) -> str | None:
-        """Say what makes it no plan, though each of its numbers could be one's."""
-        try:
-            _ = self.settings
-        except BadPlan as error:
-            return str(error)
-        return None
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers what is found in the sample has: a file has at least as many."""
-        return self.structure.packed
-
-    @property
-    def rounding_error(self) -> float:
-        """Return 0: nothing is rounded but the numbers of a record, each by itself."""
-        return 0.0
-
-    @property
-    def sigma(self) -> float:
-        """Return 0: there is no noise."""
-        return 0.0
-
-    @property
-    def horizon(self) -> int:
-        """Up to how many records ρ is the share that fits anew."""
-        return EXACT_TO
 
     @property
     def outputs(self) -> int:
         """How many parameters a feature has: one for each centre."""
         return self.clusters
-
-    @property
-    def exact_to(self) -> int:
-        """How many records can be summed exactly."""
-        return EXACT_TO
-
-    @property
-    def plans_share(self) -> bool:
-        """ρ is the planned share of deletions that fit anew."""
-        return True
-
-    @property
-    def samples(self) -> bool:
-        """A keyed sample gives the centres to begin with."""
-        return True
-
-    @property
-    def steps_alike(self) -> bool:
-        """Whether one step is like another: there is only one."""
-        return False
 
     def worst_case(self) -> float:
         """Return how likely the least favourable deletion is to fit anew: a far outlier's."""
@@ -146,10 +91,6 @@ class KeyedClusterPlan(SumsEveryone):
             Line("good for", f"{low:,} to {high:,} records", "beyond that, replan()"),
         ]
 
-    def drawing(self) -> Drawing:
-        """Return what a drawing of the plan needs to know."""
-        return Drawing("sums", "everyone", "identity", 1, 1, self.records, self.rho, False)
-
     # --- what the estimator asks ---
 
     @property
@@ -182,16 +123,6 @@ class KeyedClusterPlan(SumsEveryone):
         """Give what to warn of after a request: also if too few records are left."""
         yield from super().remarks(before, now, deleted)
         yield from few_left(self.clusters, now.records, deleted)
-
-    def outgrown(self, records: int) -> Remark:
-        """Return what to say of a number of records that the plan is not for."""
-        low, high = self.size_class
-        return (
-            f"there {are(records)} now {counted(records, 'record')}, and the plan is for {low:,} to {high:,}. "
-            "replan() makes a new plan; it is a fresh fit. With replan(expected_records=...) the new plan lasts "
-            "longer.",
-            SizeWarning,
-        )
 
 
 def few_left(clusters: int, records: int, deleted: int) -> Iterator[Remark]:

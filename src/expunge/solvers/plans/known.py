@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from expunge.solvers.plans.boosting import BoostingPlan
 from expunge.solvers.plans.clusters import ClusterPlan
 from expunge.solvers.plans.federated import FederatedPlan
 from expunge.solvers.plans.keyed_clusters import KeyedClusterPlan
@@ -10,5 +11,7 @@ from expunge.solvers.plans.newton import NewtonPlan
 from expunge.solvers.plans.protocol import AnyPlan, ModelPlan
 from expunge.solvers.plans.ridge import RidgePlan
 
-MODEL_PLANS: tuple[type[ModelPlan], ...] = (Plan, NewtonPlan, ClusterPlan, KeyedClusterPlan, RidgePlan)
+MODEL_PLANS: tuple[type[ModelPlan], ...] = (
+    Plan, NewtonPlan, ClusterPlan, KeyedClusterPlan, BoostingPlan, RidgePlan
+)  # fmt: skip
 PLANS: tuple[type[AnyPlan], ...] = (*MODEL_PLANS, FederatedPlan)
