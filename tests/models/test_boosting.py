@@ -276,6 +276,7 @@ def test_a_sample_that_says_nothing_is_warned_of():
         ({"rho": 0.0}, "rho"), ({"rho": 1.5}, "rho"), ({"max_iter": 0}, "max_iter"), ({"max_iter": 2.5}, "max_iter"),
         ({"max_leaf_nodes": 1}, "max_leaf_nodes"), ({"learning_rate": -1}, "learning_rate"),
         ({"min_samples_leaf": 0}, "min_samples_leaf"), ({"smoothing": 0}, "smoothing"),
+        ({"learning_rate": 1e-320}, "learning_rate"), ({"min_samples_leaf": 2**70}, "min_samples_leaf"),
         ({"max_iter": 1000, "max_leaf_nodes": 31}, "max_iter=1000"), ({"expected_records": -5}, "expected_records"),
     ],
 )  # fmt: skip
@@ -301,6 +302,65 @@ def test_bad_records_change_nothing():
     with pytest.raises(ValueError, match="features"):
         model.insert(X[:1, :2], ["no"])
     assert bits(model) == before
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1.0])
+def test_targets_that_no_sum_of_squares_holds_are_refused_whoever_is_in_the_sample(rho):
+    model = fitted("amounts", rho=rho)
+    before = bits(model)
+    for bad in ([1.7e308, 1.7e308], [1e101, 0.0]):
+        with pytest.raises(BadRecords, match=r"y: .* Use other units"):
+            model.insert(X[:2], bad)
+    assert bits(model) == before
+    model.insert(X[:2], [1e100, -1e100])
+    assert_sound(model)
+    model.unlearn(model.ids_[-2:])
+    assert_sound(model)
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e-5, 1e90])
+def test_targets_in_any_unit(unit):
+    model = fitted("amounts", rho=0.5)
+    other = boosting("amounts", rho=0.5, random_state=0, **SMALL).fit(X[:200], unit * AMOUNTS[:200])
+    assert np.allclose(other.predict(X) / unit, model.predict(X), rtol=1e-6)
+    assert_sound(other)
+
+
+@pytest.mark.parametrize("common", [0.0, 0.1, 0.5, 1e20])
+def test_a_sample_with_one_target_does_not_hold_the_others_back(common):
+    y = np.where(np.arange(1000) % 50 == 0, common + 5.0 * max(common, 1.0), common)
+    model = GradientBoostingRegressor(rho=0.02, random_state=1, smoothing=1e-3).fit(X[:1000], y)
+    sampled = model.plan_.structure.joins(None, model._records.keys_at(0), ())
+    assert set(model._records.batch_at(0)[1][sampled].tolist()) == {common}
+    assert np.allclose(model.predict(X[:5]), y.mean())
+
+
+def test_parameters_of_numpy_are_as_good_as_those_of_python(tmp_path):
+    numpys = {
+        "rho": np.float32(0.5),
+        "learning_rate": np.float32(0.1),
+        "smoothing": np.float32(50),
+        "max_iter": np.int64(3),
+    }
+    model = GradientBoostingRegressor(**numpys, min_samples_leaf=np.int32(2)).fit(X[:200], AMOUNTS[:200])
+    model.save(tmp_path / "m")
+    with expunge.open(tmp_path / "m") as stored:
+        for one in range(6):
+            model.unlearn(one)
+            stored.unlearn(one)
+        assert bits(stored)[:2] == bits(model)[:2]
+
+
+def test_hundreds_of_classes_have_fewer_trees():
+    y = np.arange(3000) % 500
+    model = GradientBoostingClassifier(rho=0.1).fit(X, y)
+    assert model.n_iter_ < 30
+    assert_sound(model)
+
+
+def test_what_predicts_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        fitted("binary").leaf_values_[...] = 0.0
 
 
 def test_grid_search():

@@ -30,7 +30,7 @@ class Boosting(SupervisedModel):
 
     TABLE = _DENSE
     INSTEAD = BOOSTING
-    PUBLISHED: ClassVar[tuple[str, ...]] = ("leaf_values_", "nodes_", "trees")
+    PUBLISHED: ClassVar[tuple[str, ...]] = ("leaf_values_", "nodes_", "nodes_ and leaf_values_ together")
     plan_: BoostingPlan
 
     @guided
@@ -147,6 +147,7 @@ class Boosting(SupervisedModel):
     def _derive(self, model: Array) -> tuple[Array, Array, Trees]:
         trees = self.plan_.structure.trees(model)
         nodes = np.stack([trees.features, trees.thresholds, trees.children[..., 0], trees.children[..., 1]], axis=-1)
+        trees.values.setflags(write=False)  # they are what predicts
         return trees.values, nodes, trees
 
     @property

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,10 @@ from expunge.solvers.trees import Node, Trees
 if TYPE_CHECKING:
     from expunge.solvers.sampled_trees import TreeSettings
 
+FEW_NUMBERS = 2**20
+"""With no more numbers than this, threads wait for each other longer than they work: one is faster."""
+FINEST = 2.0**-30
+"""The least spread, in units of the largest target: below it are roundings."""
 CALM = 0.8
 """Scores are this share of those on the sample: where a sample is small, these are too sure of themselves."""
 
@@ -30,7 +37,9 @@ def grown(settings: TreeSettings, keys: Keys, X: Array, y: AnyArray) -> Grown:
 
     If there is nothing to split by, such as records of one class only, trees are leaves, and say nothing.
     """
-    order = np.lexsort((*X.T[::-1], y, keys))
+    order = np.argsort(keys)
+    if (np.diff(keys[order]) == 0).any():  # of one subject
+        order = np.lexsort((*X.T[::-1], y, keys))
     X, y = X[order] + 0.0, y[order]  # -0 becomes 0
     if not settings.classes:
         return _of_amounts(settings, X, y)
@@ -39,17 +48,29 @@ def grown(settings: TreeSettings, keys: Keys, X: Array, y: AnyArray) -> Grown:
 
 
 def _of_amounts(settings: TreeSettings, X: Array, y: Array) -> Grown:
-    middle = float(np.mean(y)) if len(y) else 0.0
-    spread = float(np.std(y)) if len(y) else 0.0
-    if spread == 0.0:
-        return Grown(_leaves_only(settings, [middle]), 1.0)
+    if not len(y) or y.max() == y.min():
+        return Grown(_leaves_only(settings, y[:1].tolist() or [0.0]), power_above(y))
+    largest = float(np.abs(y).max())
+    middle, spread = float(np.mean(y)), largest * float(np.std(y / largest))
+    power = power_above(np.array([max(spread, largest * FINEST)]))
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    power = 2.0 ** math.frexp(spread)[1]
-    model = HistGradientBoostingRegressor(**_parameters(settings)).fit(X, (y - middle) / power)
+    model = HistGradientBoostingRegressor(**_parameters(settings))
+    with _threads(X):
+        model.fit(X, (y - middle) / power)
     trees = [[_nodes(each[0], CALM * power) for each in model._predictors]]
     base = middle + power * float(np.ravel(model._baseline_prediction)[0])
     return Grown(Trees.of(1, settings.leaves, _filled(settings, trees), [base]), power)
+
+
+def power_above(numbers: Array) -> float:
+    """Return a power of two above the largest of some numbers; 1 if they are all 0.
+
+    >>> power_above(np.array([3.0, -5.0])), power_above(np.zeros(2)), power_above(np.zeros(0))
+    (8.0, 1.0, 1.0)
+    """
+    largest = float(np.abs(numbers).max(initial=0.0))
+    return math.ldexp(1.0, max(math.frexp(largest)[1], -900)) if largest else 1.0
 
 
 def _of_classes(settings: TreeSettings, X: Array, codes: AnyArray) -> Trees:
@@ -61,7 +82,10 @@ def _of_classes(settings: TreeSettings, X: Array, codes: AnyArray) -> Trees:
         return _leaves_only(settings, logs if settings.outputs > 1 else [logs[1] - logs[0]])
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    model = HistGradientBoostingClassifier(**_parameters(settings)).fit(X, codes)
+    model = HistGradientBoostingClassifier(**_parameters(settings))
+    with _threads(X), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that so many classes may be amounts
+        model.fit(X, codes)
     baseline = np.ravel(model._baseline_prediction)
     if settings.outputs == 1:
         return Trees.of(1, settings.leaves, _filled(settings, [_column(model, 0, CALM)]), baseline)
@@ -76,6 +100,18 @@ def _of_classes(settings: TreeSettings, X: Array, codes: AnyArray) -> Trees:
     base[absent] = base[there].min() - math.log(len(codes) + 1.0)
     trees = [by_class.get(code, []) for code in range(classes)]
     return Trees.of(classes, settings.leaves, _filled(settings, trees), base)
+
+
+def _threads(X: Array) -> AbstractContextManager[Any]:
+    """Have scikit-learn use one thread, where there is little to do. The trees are the same."""
+    return _libraries().limit(limits=1, user_api="openmp") if X.size <= FEW_NUMBERS else nullcontext()
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _column(model: Any, place: int, times: float) -> list[list[Node]]:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from expunge.base.errors import BadRecords
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
+from expunge.solvers.damping import Columns, damping_of
 from expunge.solvers.exact_products import DIGITS_HELD, EXACT_TO, ExactProducts
 from expunge.solvers.frames import FEW, Frame, View, dense, frame_of, scores_of
 from expunge.solvers.losses import CurvedLoss
@@ -45,8 +46,6 @@ MANY = 16
 """A column is as large as those numbers are that at least one in so many reaches."""
 AT_ONCE, MOST_ROWS = 2**16, 2**13
 """How many numbers, and how many records, columns are made of at a time: they stay in the processor's cache."""
-DAMPING = 4.0
-"""How much columns that few records have are damped, in units of the noise."""
 SAYS_NEAR = 0
 """Where an iterate of a careful round without noise has 1 if it is near the solution."""
 NEARBY = 0.1
@@ -253,13 +252,6 @@ class SummedAnew(Expansion):
         raise NotImplementedError
 
 
-class Columns(NamedTuple):
-    """What is known of the columns: how much each varies, and the share of the records that have it at all."""
-
-    variances: Array
-    shares: Array
-
-
 @dataclass(frozen=True, eq=False)
 class Newton:
     """The laws of the rounds, and the solve at the end.
@@ -394,7 +386,7 @@ class Newton:
         penalty[:features] = self.rate * (
             power_near(exact) if spread else exact
         )  # without noise all is made anew anyway
-        damping[:features] = DAMPING * spread * power_near(columns.variances / columns.shares)
+        damping[:features] = damping_of(columns, spread, self.rate)
         penalty[features:] = 1e-9 * self.expected * self.rate
         more = penalty + damping
         metric = curvature + np.diag(more)

@@ -18,6 +18,7 @@ from expunge.base.types import AnyArray, Array, Batch
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
 from expunge.solvers.class_sums import ClassSums, Seen, contrasts, expand, scores_of_classes
+from expunge.solvers.damping import damping_of
 from expunge.solvers.exact_products import AT_ONCE, carry, whole
 from expunge.solvers.frames import Frame, dense
 from expunge.solvers.losses import Multinomial, Weighted
@@ -25,7 +26,6 @@ from expunge.solvers.newton import (
     BUCKETS,
     CENTRES,
     COLUMNS,
-    DAMPING,
     FINEST,
     FIRST,
     SETTLED,
@@ -233,7 +233,7 @@ class ClassNewton(Newton):
         exact = self._penalty(columns.variances, frame)
         nearly_none = 1e-9 * self.expected * self.rate
         penalty = self._each(self.rate * power_near(exact) if spread else exact, nearly_none)
-        more = penalty + self._each(DAMPING * spread * power_near(columns.variances / columns.shares), 0.0)
+        more = penalty + self._each(damping_of(columns, spread, self.rate), 0.0)
         metric = curvature + np.diag(more)
         metric.reshape(-1)[:: used + 1] *= 1.0 + used * RIDGE
         factor = np.tril(lapack.dpotrf(metric, lower=1)[0])

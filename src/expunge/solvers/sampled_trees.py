@@ -33,6 +33,8 @@ FAR = 2.0**40
 """How many times the spread of the sample's targets a slope may be; beyond, it counts as that large."""
 EXACT_TO = 2**30
 """So many records can be summed without rounding."""
+LARGEST = 1e100
+"""Amounts must be no larger than this: then no sum of squares overflows, whoever is in the sample."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ class SampledTrees:
 
     @property
     def bound(self) -> float:
-        """The largest number that a record may have: there is none."""
-        return float(np.finfo(np.float64).max)
+        """The largest target that a record may have."""
+        return LARGEST
 
     @property
     def exact_to(self) -> int:
@@ -128,6 +130,10 @@ class SampledTrees:
         for name, column in zip(("X", "y"), batch, strict=True):
             if not np.isfinite(column).all():
                 raise BadRecords(f"{name}: it has NaN or infinity. Replace it, or leave the record out.")
+        if not self.settings.classes and np.abs(batch[1]).max(initial=0.0) > LARGEST:
+            raise BadRecords(
+                f"y: it has {np.abs(batch[1]).max():g}; targets must be at most {LARGEST:g}. Use other units."
+            )
 
     # --- the sample ---
 

@@ -18,16 +18,15 @@ import numpy as np
 from expunge.base.types import AnyArray, Array, Batch, Ints
 from expunge.engine.laws import Gaussian, Law, Point
 from expunge.engine.transcript import Path
+from expunge.solvers.damping import Columns, damping_of
 from expunge.solvers.exact_products import ExactProducts, whole
 from expunge.solvers.frames import Frame, dense, frame_of, scores_of
 from expunge.solvers.newton import (
     BUCKETS,
     COLUMNS,
-    DAMPING,
     FIRST,
     SETTLED,
     SIZES,
-    Columns,
     Newton,
     SummedAnew,
 )
@@ -206,7 +205,7 @@ class ScaledNewton(Newton):
         exact = self._penalty(columns.variances, frame) * math.ldexp(scale, int(frame.exponents[0]))
         penalty, damping = np.full(used, 1e-9 * size), np.zeros(used)
         penalty[:features] = self.rate * (power_near(exact) if spread else exact)
-        damping[:features] = DAMPING * spread * power_near(columns.variances / columns.shares)
+        damping[:features] = damping_of(columns, spread, self.rate)
         metric = seen.curvature + np.diag(penalty + damping)
         metric.reshape(-1)[:: used + 1] *= 1.0 + used * RIDGE
         factor = np.tril(lapack.dpotrf(metric, lower=1)[0])

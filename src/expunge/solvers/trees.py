@@ -210,5 +210,5 @@ def on_grid_of_largest(values: Array) -> Array:
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0.0:
         return np.zeros_like(values)
-    unit = np.ldexp(1.0, int(np.frexp(largest)[1]) - FINENESS)
+    unit = np.ldexp(1.0, max(int(np.frexp(largest)[1]) - FINENESS, -1000))
     return np.asarray(np.rint(values / unit) * unit + 0.0)

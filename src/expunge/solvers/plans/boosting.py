@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -25,6 +26,8 @@ AUTO = 6
 """How many records the sample has for each leaf of an output's trees, if the user does not say."""
 SMOOTHING = 120.0
 """As how many records values from the sample count, if the user does not say."""
+MOST_IN_A_LEAF = 2**30
+"""No sample has more records."""
 ROOM = 2**26
 """How many numbers the sums may have."""
 
@@ -59,8 +62,11 @@ class BoostingPlan(SampledPlan):
         check_positive("max_leaf_nodes", self.leaves, whole=True)
         if self.leaves < 2:
             raise BadPlan(f"max_leaf_nodes={self.leaves!r}: give a whole number of at least 2.")
-        check_positive("learning_rate", self.learning_rate)
-        check_positive("smoothing", self.smoothing)
+        for name, what in (("learning_rate", self.learning_rate), ("smoothing", self.smoothing)):
+            if not 1e-9 <= what <= 1e9:
+                raise BadPlan(f"{name}={what!r}: give a number from 1e-9 to 1e9.")
+        if self.least > MOST_IN_A_LEAF:
+            raise BadPlan(f"min_samples_leaf={self.least}: give at most {MOST_IN_A_LEAF:,}.")
         outputs = self.classes if self.classes > 2 else 1
         numbers = outputs * (self.trees * self.leaves) ** 2
         if numbers > ROOM:
@@ -143,17 +149,22 @@ def make_boosting_plan(
 
     >>> plan = make_boosting_plan(2, 10, 500_000)
     >>> plan.records, plan.trees, plan.leaves, round(plan.rho, 4)
-    (524288, 60, 31, 0.0213)
+    (524288, 80, 31, 0.0284)
     """
     n = rounded_up(records)
+    many = (MORE_LEAVES if n >= MANY_RECORDS else LEAVES) if leaves == "auto" else leaves
+    check_positive("max_leaf_nodes", many, whole=True)
     if trees == "auto":
-        trees = TREES if classes <= 3 else TREES_OF_MANY
-    if leaves == "auto":
-        leaves = MORE_LEAVES if n >= MANY_RECORDS else LEAVES
+        room = math.isqrt(ROOM // max(classes, 1)) // int(many)
+        trees = max(1, min(TREES if classes <= 3 else TREES_OF_MANY, room))
     check_positive("max_iter", trees, whole=True)
-    check_positive("max_leaf_nodes", leaves, whole=True)
     check_rho(rho)
-    share = min(1.0, AUTO * trees * leaves / n) if rho == "auto" else float(rho)
-    plan = BoostingPlan(classes, features, n, share, trees, leaves, learning_rate, least, smoothing)
+    share = min(1.0, AUTO * int(trees) * int(many) / n) if rho == "auto" else float(rho)
+    for name, number in (("learning_rate", learning_rate), ("smoothing", smoothing)):
+        check_positive(name, number)
+    check_positive("min_samples_leaf", least, whole=True)
+    plan = BoostingPlan(
+        classes, features, n, share, int(trees), int(many), float(learning_rate), int(least), float(smoothing)
+    )
     _ = plan.settings  # which checks the rest
     return plan
