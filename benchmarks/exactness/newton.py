@@ -1,4 +1,4 @@
-"""Exactness of learners whose rounds are draws: every case and every mistake of `tests/cases/draws.py`, with many runs.
+"""Exactness of Newton's method and of keyed samples: every case of `tests/cases/draws.py`, k-means and boosting.
 
     python benchmarks/exactness/newton.py [--runs 100000] [NAME ...]
 
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.smoke import OUT, SMOKE, parser_of, sized
-from cases.draws import cases, controls
+from cases import draws, sampled, sampled_trees
+from cases.draws import controls
+from cases.learners import Case
 from expunge.engine.checks import Exactness, check_exact
 
 RUNS = sized(100_000, 100)
@@ -35,6 +37,11 @@ class Job(NamedTuple):
     """``exact`` (must pass) or ``mistake`` (must be caught)."""
     name: str
     runs: int
+
+
+def cases() -> list[Case]:
+    """Return all problems that must pass."""
+    return [*draws.cases(), *sampled.cases(), *sampled_trees.cases()]
 
 
 def jobs(names: list[str], runs: int) -> list[Job]:

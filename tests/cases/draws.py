@@ -49,6 +49,10 @@ NEWCOMER = np.array([[1.0, -500.0]]), np.array([1.0])
 STREAM: tuple[Request, ...] = (
     Delete([13]), Delete([2, 3]), Insert(NEWCOMER, [99]), Replace((ROWS[:1], TARGETS[1:2]), [5]), Delete([99]),
 )  # fmt: skip
+STREAM_OF_TEN: tuple[Request, ...] = (
+    *STREAM, Delete([0]), Insert((ROWS[:2] / 2.0, TARGETS[:2]), [50, 51]), Delete([7, 8]),
+    Replace((ROWS[2:3], TARGETS[2:3]), [50]), Delete([51]),
+)  # fmt: skip
 STREAM_OF_CLASSES: tuple[Request, ...] = (
     Delete([13]), Delete([2, 5]), Insert((NEWCOMER[0], np.array([2])), [99]), Replace((ROWS[:1], CODES[1:2]), [4]),
     Delete([99]),
@@ -102,6 +106,7 @@ def cases() -> list[Case]:
         _case("newton, insertion", newton(rate=0.8), (Insert(NEWCOMER, [99]),)),
         _case("newton, several at once", newton(), (Delete([1, 5, 13]),)),
         _case("newton, a stream", newton(rate=0.8), STREAM),
+        _case("newton, a stream of ten", newton(rate=0.8), STREAM_OF_TEN),
         _case("newton, no finish, two rounds", newton(finish=False)),
         _case("newton, no finish, counts of a part", newton(loss=Poisson(), rate=0.7, finish=False), targets=COUNTS),
         _case("newton, no finish, a stream", newton(rate=0.8, finish=False), STREAM),

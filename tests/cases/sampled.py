@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cases.learners import Case
 from expunge import MemoryRecords, Transcript
 from expunge.audit.rehearsal import keep_always
 from expunge.base.intake import Delete, Insert, Replace, Request
@@ -27,6 +28,12 @@ REQUESTS: dict[str, tuple[Request, ...]] = {
     "replacement": (Replace((POINTS[6:7],), [4]),),
     "stream": (Delete([1]), Insert((POINTS[6:],)), Replace((POINTS[:1],), [3]), Delete([0, 6]), Delete([5])),
 }
+
+
+def cases() -> list[Case]:
+    """Return k-means and these requests, as problems of one list."""
+    learner = learner_of(SampledClusters(SETTINGS))
+    return [Case(f"k-means, {name}", learner, each, columns=(POINTS[:6],)) for name, each in REQUESTS.items()]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cases.learners import Case
 from expunge.audit.rehearsal import keep_always
 from expunge.base.intake import Delete, Insert, Replace, Request
 from expunge.base.types import AnyArray, Array, Batch, Keys, Mask
@@ -41,6 +42,17 @@ def requests(kind: str) -> dict[str, tuple[Request, ...]]:
             Delete([1]), Insert((ROWS[6:], y[6:])), Replace((ROWS[:1], y[:1]), [3]), Delete([0, 6]), Delete([5]),
         ),
     }  # fmt: skip
+
+
+def cases() -> list[Case]:
+    """Return boosting of each kind with a stream, as problems of one list."""
+    return [
+        Case(
+            f"boosting, {kind}", learner_of(SampledTrees(settings(kind))), requests(kind)["stream"],
+            columns=(ROWS[:6], targets[:6]),
+        )
+        for kind, targets in TARGETS.items()
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
