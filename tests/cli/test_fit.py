@@ -135,7 +135,7 @@ def test_every_model_from_a_table_to_a_verified_erasure(kind, model, done, tmp_p
     assert measure in scores
     lines = done("predict", "m.expunge", "others.csv").splitlines()
     assert len(lines) == 21
-    chances = ',"probability of no","probability of yes"' if kind == "logistic" else ""
+    chances = ',"probability of no","probability of yes"' if kind in ("logistic", "boosting") else ""
     assert lines[0] == f'"id","{"prediction" if KINDS[kind] else "cluster"}"{chances}'
     assert [line.split(",")[0] for line in lines[1:]] == [str(number) for number in range(101, 121)]
     removed = done("unlearn", "m.expunge", "--id", 7, "--id", 8, "--json")

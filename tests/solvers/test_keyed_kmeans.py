@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cases.patching import patched_everywhere
 from expunge.base.errors import BadPlan, BadRecords
-from expunge.solvers.keyed_kmeans import EXACT_TO, Cells, centers_of, fit
+from expunge.solvers.keyed_kmeans import Cells, centers_of, fit
 from expunge.solvers.keyed_sample import (
     MOST,
     SHARES,
@@ -20,6 +20,7 @@ from expunge.solvers.keyed_sample import (
     structure,
     weighted,
 )
+from expunge.solvers.slices import EXACT_TO
 
 
 def problem(count, columns, seed):

@@ -103,6 +103,7 @@ class LogisticRegression(WithProbabilities, LinearClassifier):
     need not be read from the records: ``classes``, ``expected_records``. The parameters of training are those of
     solvers (`expunge.solvers`).
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 3))
     >>> y = np.where(X[:, 0] > X[:, 1], "yes", "no")
@@ -133,6 +134,7 @@ class LinearSVC(LinearClassifier):
     smooth loss: there the kink is rounded off over ``SMOOTHING`` of the margin. Parameters are those of
     `LogisticRegression`.
 
+    >>> import numpy as np
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.1]])
     >>> LinearSVC().fit(X, [0, 1, 0, 1]).predict(X).tolist()
     [0, 1, 0, 1]
