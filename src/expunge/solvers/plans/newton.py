@@ -38,6 +38,8 @@ HARMLESS = 14.14
 """The distance A of two draws, times records over columns, at which noise adds 0.01 to the variance of scores."""
 IN_ROUNDS = 200
 """How many records a column rounds see, if there are as many."""
+IN_ROUNDS_OF_COUNTS = 1_000
+"""The same for counts: where means explode, few records decide, and a small part may lack them."""
 ROUNDS = ((4.5, 3), (0.45, 2))
 """From which A·n/d on there are three rounds, and two; below that none."""
 ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (2.5, 2), (1.4, 1))
@@ -389,7 +391,8 @@ def make_newton_plan(
         )
         raise BadPlan(f"finish=None: the last draw is the model, and {why}. Use finish='exact' (or a larger rho).")
     if rate is None:
-        part = IN_ROUNDS * max(columns, FEWEST_COLUMNS) / expected_records(n)
+        each = IN_ROUNDS_OF_COUNTS if hasattr(loss, "saturated") else IN_ROUNDS
+        part = each * max(columns, FEWEST_COLUMNS) / expected_records(n)
         rate = 1.0 if share == 1.0 or not finish else min(1.0, part)
     return NewtonPlan(
         loss, features, n, float(share), rounds, float(rate), float(C), bool(standardize), bool(fit_intercept), finish
