@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/store/erasures.py [--records 500000] [--folder out/erasures]
 
-500,000 records of 55 columns, default parameters, beside the same model in memory and beside bare syncs of the disk. Single
-deletions, and bulks of 100 and 1,000; opening; file size with integers and UUIDs as ids. Two minutes. Writes
+500,000 records of 55 columns, default parameters, beside the same model in memory and beside bare syncs of the disk.
+Single deletions, and bulks of 100 and 1,000; opening; file size with integers and UUIDs as ids. A minute. Writes
 out/erasures.json.
 """
 

@@ -88,6 +88,7 @@ def cases() -> list[Case]:
         _case("newton, no intercept, bare penalty", newton(fit_intercept=False, standardize=False)),
         _case("newton, two columns the same", newton(), rows=TWINS),
         _case("newton, squared hinge", newton(loss=SquaredHinge())),
+        _case("newton, squared hinge, no noise", newton(rho=1.0, rounds=29, loss=SquaredHinge()), STREAM),
         _case("newton, counts", newton(loss=Poisson()), targets=COUNTS),
         _case("newton, counts, a stream of a part", newton(loss=Poisson(), rate=0.8), STREAM, targets=COUNTS),
         _case("newton, counts, no rounds", newton(loss=Poisson(), rounds=0), targets=COUNTS),

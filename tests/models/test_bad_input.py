@@ -127,14 +127,14 @@ def test_ids_that_are_neither_integers_nor_strings_are_refused():
 def test_nan_and_infinity_are_refused(bad):
     rows = X.copy()
     rows[4, 1] = bad
-    refuses_to_fit(ValueError, "X contains", X=rows)
+    refuses_to_fit(BadRecords, "X: row 4 has NaN or infinity", X=rows)
     refuses(fitted(), BadRecords, "X: row 1 has NaN or infinity", lambda m: m.insert(rows[3:6], Y[3:6]))
     refuses(fitted(), BadRecords, "X: row 0 has NaN or infinity", lambda m: m.replace(rows[4:5], Y[:1], ids=1))
     refuses(fitted(), ValueError, "X contains", lambda m: m.predict(rows))
     targets = Y.astype(float)
     targets[3] = bad
-    refuses_to_fit(ValueError, "y contains", LinearRegression, y=targets, target_range=(0, 2))
-    refuses_to_fit(ValueError, "y contains", y=targets)
+    refuses_to_fit(BadRecords, "y: row 3 has NaN or infinity", LinearRegression, y=targets, target_range=(0, 2))
+    refuses_to_fit(BadRecords, "y: row 3 has NaN or infinity", y=targets)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -25,7 +25,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
     ("make", "given", "instead"),
     [
         (LinearSVC, {"penalty": "l1"}, r"penalty: LinearSVC .* Use C, .*FrankWolfe\(domain='l1'\)"),
-        (LogisticRegression, {"max_iter": 1000}, "max_iter: .* Use steps .*epochs"),
+        (LogisticRegression, {"max_iter": 1000}, "max_iter: .*Newton.* needs none.* epochs"),
         (LogisticRegression, {"tol": 1e-4}, "tol: .* fixed before the records are read"),
         (LogisticRegression, {"n_jobs": -1}, "n_jobs: .* Leave it out"),
         (HuberRegressor, {"warm_start": True}, r"warm_start: .* insert\(\) or partial_fit\(\)"),

@@ -242,6 +242,7 @@ def test_without_a_finish_all_may_leave():
     assert model.verify().ok
 
 
+@pytest.mark.filterwarnings("ignore:.*far below:expunge.PlanWarning")
 @pytest.mark.parametrize(("records", "rho", "rounds"), [(20, 1e-4, 3), (300, 1e-7, 1)])
 def test_a_scale_that_is_drawn_far_out_stops_nothing(records, rho, rounds):
     """Whatever a draw is, the next step must follow from it: to fail would be a look at the noise."""

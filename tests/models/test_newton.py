@@ -1,6 +1,7 @@
 """Estimators with solver='newton': scikit-learn's models on tables as they are, with exact deletion."""
 
 import pickle
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 import sklearn.linear_model
 import sklearn.svm
 from scipy import sparse
+from scipy.optimize import minimize
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -463,3 +466,22 @@ def test_an_emptied_model_remembers_no_draw():
     with pytest.warns(UserWarning, match="every record has been deleted"):
         model.unlearn(np.arange(len(Y)))
     assert "_viewed" not in vars(model.plan_.learner.query)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_without_noise_a_support_vector_machine_finds_the_optimum_though_records_change_sides(C: float) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = LinearSVC(C=C, rho=1).fit(X, y, ids=np.arange(len(y)))
+    scaled, signs = StandardScaler().fit_transform(X), 2.0 * y - 1.0
+
+    def objective(parameters: Any) -> tuple[float, Any]:
+        weights, missing = parameters[:-1], np.maximum(1.0 - signs * (scaled @ parameters[:-1] + parameters[-1]), 0.0)
+        slopes = -2.0 * C * signs * missing
+        return C * missing @ missing + 0.5 * weights @ weights, np.append(scaled.T @ slopes + weights, slopes.sum())
+
+    weights = model.coef_[0] * X.std(axis=0)
+    mine = np.append(weights, model.intercept_[0] + model.coef_[0] @ X.mean(axis=0))
+    best = minimize(objective, mine, jac=True, method="L-BFGS-B", options={"maxiter": 20_000, "ftol": 1e-15})
+    assert objective(mine)[0] <= best.fun * (1.0 + 1e-8)
+    model.unlearn([17, 42])
+    assert model.verify().ok

@@ -143,6 +143,7 @@ def test_a_model_says_what_it_would_take():
         LogisticRegression().solver_for(5)
 
 
+@pytest.mark.filterwarnings("ignore:X. most rows:expunge.ClippedWarning")
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_fit_takes_what_the_rule_says_whatever_the_records_are(wide):
     rows = sparse.random_array((60, 400 if wide else 40), density=0.2, format="csr", rng=RNG)
@@ -159,6 +160,7 @@ class Rounded(LinearClassifier):
         return Hinge()
 
 
+@pytest.mark.filterwarnings("ignore:X. most rows:expunge.ClippedWarning")
 def test_a_loss_of_ones_own_without_curvature_is_averaged():
     assert Rounded().fit(X, Y).plan_.solver == "dual_averaging"
 

@@ -150,5 +150,6 @@ def test_what_was_planned_before_and_what_has_more_noise_has_no_stages():
     assert [plan(rho=rho).rounds for rho in ("auto", 0.01, 0.3, 1.0)] == [3, 3, 5, 20]
     assert not plan(rho=1.0, rounds=30).careful  # as plans were that files of earlier versions have
     assert not plan(rho=0.3, rounds=3).careful
-    assert not plan(SquaredHinge(), rho=1.0).careful
+    assert [plan(SquaredHinge(), rho=rho).careful for rho in ("auto", 0.3, 1.0)] == [False, False, True]
+    assert not plan(SquaredHinge(), rho=1.0, rounds=30).careful
     assert plan(Weighted(Logistic(), (1.0, 2.0)), rho=1.0).careful

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ def as_table(X: Any) -> Any:
         X = np.asarray(X)
     if X.ndim != 2:
         raise BadRecords(f"X: expected a table with one row for each record, got shape {X.shape}.")
+    if X.dtype.kind == "O" and not is_sparse(X):  # a data frame whose columns have several types
+        with suppress(TypeError, ValueError):
+            X = X.astype(np.float64)
     if X.dtype.kind not in "fiub":
         raise BadRecords(f"X: expected numbers, got {X.dtype}; encode them first.")
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)

@@ -12,10 +12,11 @@ from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, PlanWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array, Ints
+from expunge.base.wording import counted
 from expunge.engine.randomness import Randomness
-from expunge.models.forgetting import refuse_masked
 from expunge.models.habits import BOOSTING
 from expunge.models.labels import WithProbabilities
+from expunge.models.refusing import refuse_unfit
 from expunge.models.showing import if_available
 from expunge.models.supervised import SupervisedModel
 from expunge.solvers.plans.boosting import SMOOTHING, BoostingPlan, make_boosting_plan
@@ -110,7 +111,7 @@ class Boosting(SupervisedModel):
     # --- parts ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_masked(X, y)
+        refuse_unfit(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **self.TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes)
         self._sparse = False
@@ -122,9 +123,10 @@ class Boosting(SupervisedModel):
         """Warn if the sample has nothing to split by."""
         children = self.nodes_[..., 2:]
         if (children[:, :, 0] == 0).all():
+            larger = "a larger rho, or " if self.plan_.rho < 1.0 else ""
             warn_caller(
-                f"rho={self.plan_.rho:.3g}: the sample has {self.n_sampled_:,} records, and boosting finds nothing to "
-                "split by in them; all predictions are the same. Use a larger rho, or a smaller min_samples_leaf.",
+                f"rho={self.plan_.rho:.3g}: of the sample ({counted(self.n_sampled_, 'record')}) boosting finds "
+                f"nothing to split by; all predictions are the same. Use {larger}a smaller min_samples_leaf.",
                 PlanWarning,
             )
 

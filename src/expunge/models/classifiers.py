@@ -79,8 +79,8 @@ class LinearClassifier(Classifier, LinearModel):
         if strange:
             raise BadPlan(f"class_weight: {strange[0]!r} is not one of the classes {listed(self.classes_)}.")
         weights = [self.class_weight.get(name, 1.0) for name in self.classes_.tolist()]
-        for weight in weights:
-            check_positive("class_weight", weight)
+        for name, weight in zip(self.classes_.tolist(), weights, strict=True):
+            check_positive(f"class_weight[{name!r}]", weight)
         return Weighted(loss, tuple(map(float, weights)))
 
     def _default_clip(self, loss: Loss) -> float | None:

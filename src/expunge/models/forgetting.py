@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadPlan, BadRecords, warn_caller
+from expunge.base.errors import BadPlan, warn_caller
 from expunge.base.guiding import unknown
 from expunge.engine.learning import learn, learn_with_outcome
 from expunge.engine.outcome import Outcome
@@ -162,20 +162,6 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
 
 ROWS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": np.float64, "order": "C"}
 TABLE: dict[str, Any] = {**ROWS, "accept_large_sparse": True}
-
-
-def refuse_masked(X: Any, y: Any = None) -> None:
-    """Raise if values are masked: what is behind the mask is not meant."""
-    for name, rows in (("X", X), ("y", y)):
-        if np.ma.is_masked(rows):
-            raise BadRecords(f"{name}: some values are masked; fill them in, or leave out the records.")
-
-
-def refuse_nan(name: str, rows: Any) -> None:
-    """Name the first row of an array with NaN or infinity; anything but an array is checked later."""
-    if type(rows) is np.ndarray and rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        row = int(np.argwhere(~np.isfinite(rows))[0][0])
-        raise BadRecords(f"{name}: row {row} has NaN or infinity; fill it in, or leave out the record.")
 
 
 def _same(old: Any, new: Any) -> bool:

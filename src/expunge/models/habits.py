@@ -14,7 +14,8 @@ PENALTY = (
 OF_SOLVERS = {name: flat_instead for kind in SOLVERS for name in kind.parameters()}
 """What is a parameter of a solver, and was one of the estimator once."""
 STEPS = (
-    "Use steps (of one epoch, or rounds of gradient descent) and epochs, parameters of the solver: DualAveraging(...)"
+    "Leave it out: Newton's method needs none. Of other solvers use steps (of one epoch, or rounds of gradient "
+    "descent) and epochs: solver=expunge.solvers.DualAveraging(...)"
 )
 FIXED = "Leave it out: the length of training is fixed before the records are read"
 
@@ -67,6 +68,11 @@ LINEAR = {
 CLASSIFIER = {
     **LINEAR,
     "sample_weight": "Records have no weights; classes can have them, by class_weight={class: weight}",
+}
+
+HUBER = {
+    **LINEAR,
+    "alpha": "Use C = 1/alpha",
 }
 
 COUNTS = {

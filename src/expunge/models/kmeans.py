@@ -11,14 +11,16 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_positive
-from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, warn_caller
+from expunge.base.errors import BadPlan, BadRecords, ClippedWarning, PlanWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.intake import Insert, Replace
 from expunge.base.types import Array, Ints
+from expunge.base.wording import counted
 from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
-from expunge.models.forgetting import ForgettingModel, refuse_masked, refuse_nan
+from expunge.models.forgetting import ForgettingModel
 from expunge.models.habits import CLUSTERS
+from expunge.models.refusing import refuse_unfit
 from expunge.models.showing import if_available
 from expunge.solvers.cluster_choices import KeyedSample, Lloyd
 from expunge.solvers.plans.clusters import ClusterCoupling, ClusterPlan, make_cluster_plan
@@ -74,7 +76,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         ``subjects`` says whose record each is; by default each record is its own subject. ``y`` is ignored.
         """
         with self._as_it_was():
-            refuse_masked(X)
+            refuse_unfit(X)
             X = validate_data(self, X, **_TABLE)
             self._plan_fit(len(X), X.shape[1])
             self._refuse_crowds(subjects, None)
@@ -176,10 +178,10 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             solver = KeyedSample()
         match solver:
             case KeyedSample():
-                return make_keyed_cluster_plan(
+                return self._warned(make_keyed_cluster_plan(
                     self.n_clusters, features, number, rho=self.rho, bound=solver.bound, seeds=solver.seeds,
                     seed=self._seed,
-                )  # fmt: skip
+                ), number)  # fmt: skip
             case Lloyd():
                 return make_cluster_plan(
                     self.n_clusters, features, number, solver.radius, solver.low, solver.high, rho=self.rho,
@@ -190,6 +192,17 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
             f"solver={solver!r}: use 'keyed_sample', or expunge.solvers.KeyedSample(...), or, for noisy sums in a "
             "declared region, expunge.solvers.Lloyd(radius=...)."
         )
+
+    def _warned(self, plan: KeyedClusterPlan, records: int) -> KeyedClusterPlan:
+        """Return a plan; warn if its sample will be too small to find clusters in."""
+        sampled = plan.rho * records
+        if sampled < self.n_clusters:
+            warn_caller(
+                f"rho={plan.rho:.3g}: of {counted(records, 'record')} about {sampled:.2g} will be in the sample that "
+                f"{counted(self.n_clusters, 'cluster')} are found in. Use a larger rho, or 'auto'.",
+                PlanWarning,
+            )
+        return plan
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         with Randomness.given(self.random_state, 0) as randomness:
@@ -207,8 +220,7 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
-        refuse_masked(X)
-        refuse_nan("X", X)
+        refuse_unfit(X)
         X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
         self._report_clipped(X)
         return (X - self.plan_.origin,)

@@ -15,15 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.checking import check_one_of, check_positive
 from expunge.base.columns import is_sparse
-from expunge.base.errors import BadPlan, PlanWarning, UnknownParameter, warn_caller
+from expunge.base.errors import BadPlan, ClippedWarning, PlanWarning, UnknownParameter, warn_caller
 from expunge.base.guiding import guided
+from expunge.base.norms import row_norms
 from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
 from expunge.engine.records.memory import MemoryRecords
-from expunge.models.forgetting import ROWS, TABLE, refuse_masked
+from expunge.models.forgetting import ROWS, TABLE
 from expunge.models.habits import LINEAR
 from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import AnyProjection, drawn
+from expunge.models.refusing import finite, refuse_unfit
 from expunge.models.supervised import WithCoefficients
 from expunge.solvers.automatic import automatic_solver
 from expunge.solvers.losses import Loss
@@ -35,6 +37,8 @@ Finish = Literal["auto", "exact"] | None
 RandomState = int | np.random.Generator | np.random.RandomState | None
 INNER = "solver__"
 """What names of the solver's parameters begin with."""
+LONG = 10.0
+"""How many times as long as they count rows may be without a warning."""
 
 
 class LinearModel(WithCoefficients):
@@ -146,15 +150,29 @@ class LinearModel(WithCoefficients):
     # --- requests ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_masked(X, y)
+        refuse_unfit(X, y)
         X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes, is_sparse(X))
         self._refuse_crowds(subjects, None)
+        self._report_long_rows(X)
         with Randomness.given(self.random_state, 0) as randomness:
             self._draw(randomness.plan)
             columns = (self._encode_rows(X), self._encode_targets(y))
             self._sparse = is_sparse(columns[0])
             self._learn(columns, ids, subjects, randomness)
+
+    def _report_long_rows(self, X: Any) -> None:
+        """Warn if "auto" has chosen a solver that shortens rows, and most are far longer."""
+        norm = self._declared_norm
+        if solver_of(self.solver) is None and math.isfinite(norm):
+            typical = float(np.median(row_norms(X)))
+            if typical > LONG * norm:
+                warn_caller(
+                    f"X: most rows are longer than {typical:.3g}, and {type(self._chosen).__name__}, which this model "
+                    f"needs here, shortens them to {norm:g}: large columns then drown the others. Scale columns first, "
+                    "by public ranges (expunge.BoundedScaler).",
+                    ClippedWarning,
+                )
 
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         self._meet_targets(y, classes, features, sparse)
@@ -294,7 +312,8 @@ class LinearModel(WithCoefficients):
         X = validate_data(self, X, reset=False, **ROWS)
         weights, intercept = self._published[:2]
         rows = X if math.isinf(self._row_norm) else bound_rows(X, self._row_norm)
-        return np.asarray(rows @ np.atleast_2d(weights).T + intercept)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.asarray(rows @ np.atleast_2d(weights).T + intercept))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

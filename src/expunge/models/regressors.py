@@ -14,7 +14,7 @@ from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, NotAvailable, RangeWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
-from expunge.models.habits import COUNTS
+from expunge.models.habits import COUNTS, HUBER
 from expunge.models.linear import Finish, LinearModel, RandomState
 from expunge.models.showing import if_available
 from expunge.solvers.count_losses import Poisson, means_of
@@ -175,6 +175,7 @@ class HuberRegressor(LinearRegressor):
     ([3.0], 5, True)
     """
 
+    INSTEAD = HUBER
     PUBLISHED = ("coef_", "intercept_", "scale_")
 
     @guided

@@ -16,8 +16,9 @@ from expunge.base.errors import BadPlan, BadRecords, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
-from expunge.models.forgetting import ROWS, TABLE, refuse_masked
+from expunge.models.forgetting import ROWS, TABLE
 from expunge.models.habits import RIDGE
+from expunge.models.refusing import finite, refuse_unfit
 from expunge.models.showing import if_available
 from expunge.models.supervised import WithCoefficients
 from expunge.solvers.normal_equations import largest_of
@@ -75,7 +76,8 @@ class Ridge(RegressorMixin, WithCoefficients):
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, **ROWS)
         weights, intercept, _ = self._published
-        return np.asarray(rows @ weights + intercept)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.asarray(rows @ weights + intercept))
 
     def to_sklearn(self) -> Any:
         """Return the model alone, for serving: scikit-learn's own `Ridge`, without the records and the sums.
@@ -93,7 +95,7 @@ class Ridge(RegressorMixin, WithCoefficients):
     # --- parts ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_masked(X, y)
+        refuse_unfit(X, y)
         X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
         self._plan_fit(X.shape[0], X.shape[1])
         self._sparse = is_sparse(X)

@@ -13,7 +13,8 @@ from expunge.base.guiding import guided
 from expunge.base.intake import Insert, Replace
 from expunge.base.types import AnyArray, Array
 from expunge.engine.outcome import Outcome
-from expunge.models.forgetting import TABLE, ForgettingModel, refuse_masked, refuse_nan
+from expunge.models.forgetting import TABLE, ForgettingModel
+from expunge.models.refusing import refuse_unfit
 from expunge.models.showing import if_available
 
 
@@ -70,9 +71,7 @@ class SupervisedModel(ForgettingModel):
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
         given = X
         if not self._are_plain(X, y):
-            refuse_masked(X, y)
-            refuse_nan("X", X)
-            refuse_nan("y", y)
+            refuse_unfit(X, y)
             X, y = validate_data(
                 self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **self.TABLE
             )  # fmt: skip

@@ -36,6 +36,7 @@ from expunge.solvers.frames import FEW, Frame, View, dense, frame_of, scores_of
 from expunge.solvers.losses import CurvedLoss
 from expunge.solvers.solving import PHASE, RIDGE, power_near, solved
 from expunge.solvers.stages import Stage, expanded
+from expunge.solvers.stepping_back import is_quadratic, lowest
 
 SIZES, CENTRES, COLUMNS, FIRST = 0, 1, 2, 3
 """The steps before the rounds, and the first of these."""
@@ -309,8 +310,15 @@ class Newton:
             return None
         if not sums[step].any():  # settled, or nobody is there
             return Point(path[step].copy())
-        frame = self.query.of_scores(frame_of(path[COLUMNS]))
-        return self._round(step - FIRST, path[step], frame, self._columns(sums), self._matrix(sums[step]))
+        frame, columns = self.query.of_scores(frame_of(path[COLUMNS])), self._columns(sums)
+        if self.query.careful and is_quadratic(self.query.loss):
+            seen = [
+                (path[one][self._width + 1 :][: self._used], self._matrix(sums[one])) for one in range(FIRST, step + 1)
+            ]
+            best = FIRST + lowest(seen, self._penalty(columns.variances, frame))
+            if best < step:
+                return Point(0.5 * (path[best] + path[step]))
+        return self._round(step - FIRST, path[step], frame, columns, self._matrix(sums[step]))
 
     def _sizes(self, counts: Array) -> Array:
         """Return the power of two of the target and of each feature, and 0 for the intercept.

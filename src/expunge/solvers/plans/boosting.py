@@ -62,9 +62,9 @@ class BoostingPlan(SampledPlan):
         check_positive("max_leaf_nodes", self.leaves, whole=True)
         if self.leaves < 2:
             raise BadPlan(f"max_leaf_nodes={self.leaves!r}: give a whole number of at least 2.")
-        for name, what in (("learning_rate", self.learning_rate), ("smoothing", self.smoothing)):
-            if not 1e-9 <= what <= 1e9:
-                raise BadPlan(f"{name}={what!r}: give a number from 1e-9 to 1e9.")
+        for name, what, most in (("learning_rate", self.learning_rate, 10.0), ("smoothing", self.smoothing, 1e9)):
+            if not 1e-9 <= what <= most:
+                raise BadPlan(f"{name}={what!r}: give a number from 1e-9 to {most:g}.")
         if self.least > MOST_IN_A_LEAF:
             raise BadPlan(f"min_samples_leaf={self.least}: give at most {MOST_IN_A_LEAF:,}.")
         outputs = self.classes if self.classes > 2 else 1

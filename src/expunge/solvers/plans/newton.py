@@ -44,6 +44,10 @@ ROUNDS = ((4.5, 3), (0.45, 2))
 """From which A·n/d on there are three rounds, and two; below that none."""
 ROUNDS_WITH_SCALE = ((9.0, 5), (4.5, 3), (2.5, 2), (1.4, 1))
 """The same where a scale is learned as well: outliers need more rounds, and bear less noise."""
+TOO_NOISY = 1.3
+"""Below which A·n/d two rounds leave so much noise that scores have a variance above 1, in the units of the loss."""
+MOST_C = 1e100
+"""How large C may be, and how small its inverse: with larger numbers weights of the penalty would overflow."""
 GROWTH = 1.5
 """How much more of the budget each round has than the one before: later ones matter more."""
 START = 0.1
@@ -283,12 +287,18 @@ class NewtonPlan(SumsEveryone):
         return tuple(filter(None, (self._advice_on_rho(), advice_on_weights(self.loss))))
 
     def _advice_on_rho(self) -> str:
-        if self.rounds or self.rho == 0.0:
+        support = support_of(self.records, self.columns, self.rho)
+        if self.rho == 0.0 or (self.rounds and support >= TOO_NOISY):
             return ""
         enough = automatic_share(self.records, self.columns)
+        found = (
+            "there is so much noise that one fit differs much from the next, and may be poor"
+            if self.rounds
+            else "the model is exact least squares on the targets"
+        )
         return (
             f"rho={self.rho:.3g} is far below what {self.records:,} records with {self.columns:,} parameters allow: "
-            f"the model is exact least squares on the targets. For its own loss give about {enough:.2g}, or 'auto'."
+            f"{found}. Give about {enough:.2g}, or 'auto'."
         )
 
     def coefficients(self, model: Array) -> tuple[Array, Array]:
@@ -366,11 +376,13 @@ def make_newton_plan(
     least_squares = isinstance(loss, Squared)
     if not least_squares or math.inf > C:  # least squares may be without a penalty
         check_positive("C", C)
-    for name, given in (("standardize", standardize), ("fit_intercept", fit_intercept)):
-        if not isinstance(given, (bool, np.bool_)):
-            raise BadPlan(f"{name}={given!r}: give True or False.")
+    for name, said in (("standardize", standardize), ("fit_intercept", fit_intercept)):
+        if not isinstance(said, (bool, np.bool_)):
+            raise BadPlan(f"{name}={said!r}: give True or False.")
     _check_parameters(rounds, rate)
-    loss, C = within_reach(loss, C)
+    given, (loss, C) = C, within_reach(loss, C)
+    if not (1.0 / MOST_C <= C <= MOST_C or (least_squares and math.inf == C)):
+        raise BadPlan(f"C={given!r}: give a number from {1.0 / MOST_C:g} to {MOST_C:g}.")
     n, columns = rounded_up(records), parameters_of(loss, features, fit_intercept)
     share = automatic_share(records, columns) if rho == "auto" else rho
     check_rho(share)
