@@ -215,8 +215,10 @@ class StoredOwner(Owner):
                 self._catch_up(publish)
                 before, file = self.state, self.session.file
                 self._check_ready(before)
-                edit = propose(self.learner, self._stored, request, randomness)  # until here a request can be refused
-                check_fits(file, request)
+                edit = propose(self.learner, self._stored, request, randomness)
+                if self.learner.structure is not None:
+                    self._tables.found(self.learner.structure)
+                check_fits(file, request)  # until here a request can be refused
                 day = today()
                 pending = Pending(request, uuid.uuid4().hex, before.version, randomness.key, day)
                 self._record(pending)
@@ -403,9 +405,15 @@ class StoredOwner(Owner):
         return self.session.looking
 
     @property
+    def solver(self) -> Learner:
+        """The learner that the model is solved by when it is read: requests have one of their own."""
+        learner: Learner = self.description.plan.learner
+        return learner
+
+    @property
     def solves_late(self) -> bool:
         """Whether the model is solved when it is read: then the file does not hold it."""
-        return self.description.plan.learner.solves_late
+        return self.solver.solves_late
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Read every byte of the file, and re-derive what can be."""
