@@ -178,7 +178,7 @@ class Owner:
     @property
     def solves_late(self) -> bool:
         """Whether the model is solved when it is read, and not by requests."""
-        return self.learner.solves_late
+        return self.solver.solves_late
 
     @property
     def solver(self) -> Learner:

@@ -17,7 +17,7 @@ from expunge.models.forgetting import refuse_masked
 from expunge.models.habits import BOOSTING
 from expunge.models.labels import WithProbabilities
 from expunge.models.showing import if_available
-from expunge.models.supervised import SupervisedModel
+from expunge.models.supervised import WithSample
 from expunge.solvers.plans.boosting import SMOOTHING, BoostingPlan, make_boosting_plan
 from expunge.solvers.trees import Trees
 
@@ -25,7 +25,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 _DENSE: dict[str, Any] = {"dtype": np.float64, "order": "C"}
 
 
-class Boosting(SupervisedModel):
+class Boosting(WithSample):
     """Boosted trees with exact deletion. Subclasses say what targets are."""
 
     TABLE = _DENSE
@@ -93,15 +93,6 @@ class Boosting(SupervisedModel):
     def n_iter_(self) -> int:
         """How many trees each output has."""
         return int(self.leaf_values_.shape[1])
-
-    @property
-    @if_available
-    def n_sampled_(self) -> int:
-        """How many records there are in the sample that the trees come from."""
-        self._need_fit()
-        with self._owner.lock:
-            structure = self.plan_.structure
-            return int(structure.joins(None, self._records.keys_at(0), self._records.batch_at(0)).sum())
 
     def apply(self, X: Any) -> Ints:
         """Return the number of the leaf of each row in each tree: rows × outputs × trees."""

@@ -200,6 +200,7 @@ def _fit(
         transcript = learn(
             learner, records, randomness, arranged=True, watch=lambda done: show("training", done, steps)
         )
+        model._refuse_fresh(transcript)
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
         store_transcript(file, learner, transcript)

@@ -92,6 +92,19 @@ class SupervisedModel(ForgettingModel):
         return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
 
 
+class WithSample(SupervisedModel):
+    """A model of this kind whose structure comes from a keyed sample of one stage."""
+
+    @property
+    @if_available
+    def n_sampled_(self) -> int:
+        """How many records there are in the sample that the structure comes from."""
+        self._need_fit()
+        with self._owner.lock:
+            structure = self.plan_.structure
+            return int(structure.joins(None, self._records.keys_at(0), self._records.batch_at(0)).sum())
+
+
 class WithCoefficients(SupervisedModel):
     """A model of this kind that has coefficients."""
 

@@ -88,18 +88,19 @@ class Fitted:
         """Say whether they have one fingerprint."""
         return isinstance(other, Fitted) and np.array_equal(self.numbers, other.numbers)
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def taken(self) -> int:
         """How many features are taken."""
         return len(self.centres)
 
-    def grid(self, X: Array, columns: int) -> Array:
-        """Return the features of rows, each by itself, as whole numbers: columns × records."""
+    def grid(self, X: Array, columns: int, together: bool = False) -> Array:
+        """Return the features of rows, each by itself, as whole numbers: columns × records.
+
+        For predictions, which are in no sum, all may be made ``together``: last digits may then depend on the batch.
+        """
         made = np.zeros((columns, len(X)))
         if self.transformer is not None:
-            features = transformed(self.transformer, self.taken, X, self.together)
+            features = transformed(self.transformer, self.taken, X, together or self.together)
             if features.refused and not self.refused:
                 self.refused.extend(list(features.refused.values())[:1])
             made[: self.taken] = on_grid(features.rows, self.centres, self.units)
@@ -173,7 +174,8 @@ class SampledFeatures(OneStage):
         head, nothing = self.settings.head, np.zeros(0)
         variances = np.full(head.columns, 1.0 / (number + 1.0))
         start = head.start(np.zeros((head.columns, number)), variances, y)
-        return Fitted(None, True, 0, nothing, nothing, variances, start, fingerprint(np.zeros(1), start), why)
+        numbers = fingerprint(np.array([0.0, number]), start)
+        return Fitted(None, True, 0, nothing, nothing, variances, start, numbers, why)
 
     # --- as numbers ---
 
@@ -205,9 +207,8 @@ class SampledFeatures(OneStage):
     def _blocks(self, one: Fitted, batch: Batch) -> Iterator[tuple[int, Array]]:
         """Give the columns of some records at a time, with the row of the sums that they belong to."""
         head = self.settings.head
-        at_once = max(1, min(MOST_ROWS, AT_ONCE // head.width))
-        for first in range(0, len(batch[0]), at_once):
-            X, y = (column[first : first + at_once] for column in batch)
+        for part in parts_of(len(batch[0]), head.width):
+            X, y = (column[part] for column in batch)
             yield from enumerate(head.blocks(one.start, one.grid(X, head.columns), y))
 
     def total(self, found: Found, batch: Batch) -> Array:
@@ -236,6 +237,13 @@ class SampledFeatures(OneStage):
         one, head = found[1], self.settings.head
         matrices = [self.products.matrix(row) / ONE**2 for row in sums]
         return np.append(one.numbers, head.parameters(one.start, one.variances, matrices))
+
+
+def parts_of(number: int, width: int) -> Iterator[slice]:
+    """Give parts of some records with rows of a width, so that one part takes little room."""
+    at_once = max(1, min(MOST_ROWS, AT_ONCE // width))
+    for first in range(0, number, at_once):
+        yield slice(first, first + at_once)
 
 
 def frame_of(features: Array) -> tuple[Array, Array]:

@@ -58,6 +58,10 @@ def check_transformer(given: Any) -> None:
                 f"structure: {name} is a {type(value).__name__}, which changes as it is used; give a number, or None "
                 "for a seed that is drawn at the fit."
             )
+        if name.rpartition("__")[2] == "memory" and value is not None:
+            raise BadPlan(
+                f"structure: {name} would keep what it was fitted on, which no deletion reaches; leave it out."
+            )
 
 
 def _shown(given: Any) -> str:

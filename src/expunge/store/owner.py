@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -72,13 +72,13 @@ class StoredOwner(Owner):
         self,
         path: Path,
         *,
-        loss: Any = None,
+        strangers: Mapping[str, Any] | None = None,
         read_only: bool = False,
         wait: float = WAIT,
         signer: Signer | Literal[False] | None = None,
     ) -> None:
         self.path, self.read_only = path, read_only
-        self._strangers = {} if loss is None else {type(loss).__name__: loss}
+        self._strangers = dict(strangers or {})
         self.begun, self.seeded = None, False
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self.session = Session(path, _WORDS, wait=wait, signer=signer, read_only=read_only, looks=True)
@@ -371,6 +371,7 @@ class StoredOwner(Owner):
     ) -> StoredOwner:  # fmt: skip
         """Put a fresh fit in the place of everything, at once."""
         description = describe()
+        self._strangers |= description.plan.strangers
         self.session.refuse_read_only()
         with self.lock:
             before, session, file = self.state, self.session, self.file
@@ -407,13 +408,7 @@ class StoredOwner(Owner):
     @property
     def solver(self) -> Learner:
         """The learner that the model is solved by when it is read: requests have one of their own."""
-        learner: Learner = self.description.plan.learner
-        return learner
-
-    @property
-    def solves_late(self) -> bool:
-        """Whether the model is solved when it is read: then the file does not hold it."""
-        return self.solver.solves_late
+        return self.description.plan.learner
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Read every byte of the file, and re-derive what can be."""
