@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
-from sklearn.base import RegressorMixin, is_regressor
+from sklearn.base import RegressorMixin, TransformerMixin, is_regressor
 from sklearn.utils import RegressorTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -48,7 +48,7 @@ def _where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
     return cast("Callable[[Method], Method]", available_if(check))
 
 
-class Sampled(WithSample, WithProbabilities):
+class Sampled(TransformerMixin, WithSample, WithProbabilities):
     """A structure of your own, fitted on a keyed sample, with a linear model of its features over everyone.
 
     ``structure`` is any transformer of scikit-learn, or a pipeline of them. It sees the rows of a secret sample only, a

@@ -176,12 +176,12 @@ def restore(
 
     The receipts say who that was: those of the current store or, if it cannot be read, ``receipts``, the result of
     `export_receipts` (or the path of a file with it). Deleting them again gets its own receipt, for which ``sign_with``
-    is as in `expunge.open`, as are ``loss`` and ``structure``. If receipts are signed, the last one must be signed, and it vouches for those before it: by
-    ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given, the key that the backup has noted,
-    or else the store. ``sign_with=False`` accepts unsigned ones deliberately. ``noted`` is a head hash noted earlier,
-    which must be among the receipts: nothing else shows that the last ones were not removed. Nobody may have the store
-    open meanwhile. Restore only because a file is lost or damaged, never because of how a deletion turned out: that
-    would be a bias.
+    is as in `expunge.open`, as are ``loss`` and ``structure``. If receipts are signed, the last one must be signed, and
+    it vouches for those before it: by ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given,
+    the key that the backup has noted, or else the store. ``sign_with=False`` accepts unsigned ones deliberately.
+    ``noted`` is a head hash noted earlier, which must be among the receipts: nothing else shows that the last ones were
+    not removed. Nobody may have the store open meanwhile. Restore only because a file is lost or damaged, never because
+    of how a deletion turned out: that would be a bias.
     """
     source, target, signer = as_path(backup), as_path(path), as_signer(sign_with)
     check_name(target)
