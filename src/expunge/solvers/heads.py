@@ -26,6 +26,8 @@ FINE = 2.0**12
 """Parameters that the sample gives are whole multiples of its inverse: so their last digits seldom matter."""
 FINEST = 2.0**-30
 """The least spread of targets, in units of the largest: below it are roundings."""
+CALM = 0.1
+"""C of the sample's own logistic regression, relative to everyone's: a small sample is too sure of itself."""
 ROUNDS = 200
 """How many rounds scikit-learn has for the parameters that the sample gives."""
 
@@ -97,7 +99,7 @@ class NewtonHead:
             from sklearn.linear_model import LogisticRegression
 
             scales = np.sqrt(variances)
-            model = LogisticRegression(C=self.C, max_iter=ROUNDS)
+            model = LogisticRegression(C=CALM * self.C, max_iter=ROUNDS)
             model.fit((features / ONE).T / scales, codes)
             its = np.column_stack([model.coef_ / scales, model.intercept_])
             if self.outputs == 1 or len(there) == self.classes:
