@@ -119,7 +119,9 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
     def transform(self, X: Any) -> Array:
         """Return the features of rows as the model sees them, rounded to its grid."""
         rows, fitted = self._rows(X), self._fitted
-        return np.ascontiguousarray(fitted.grid(rows, fitted.taken, True).T) * (fitted.units / ONE) + fitted.centres
+        return (
+            np.ascontiguousarray(fitted.grid(rows, fitted.taken, kept=False).T) * (fitted.units / ONE) + fitted.centres
+        )
 
     @_where(_has_classes)
     def decision_function(self, X: Any) -> Array:
@@ -246,7 +248,9 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
         _, _, fitted, parameters = self._published
         scores = np.empty((len(rows), len(parameters)))
         for part in parts_of(len(rows), parameters.shape[1]):
-            features = np.ascontiguousarray(fitted.grid(rows[part], parameters.shape[1] - 1, True).T) * (1.0 / ONE)
+            features = np.ascontiguousarray(fitted.grid(rows[part], parameters.shape[1] - 1, kept=False).T) * (
+                1.0 / ONE
+            )
             scores[part] = np.column_stack([scores_of(features, one) for one in parameters])
         return scores
 

@@ -93,15 +93,15 @@ class Fitted:
         """How many features are taken."""
         return len(self.centres)
 
-    def grid(self, X: Array, columns: int, together: bool = False) -> Array:
+    def grid(self, X: Array, columns: int, kept: bool = True) -> Array:
         """Return the features of rows, each by itself, as whole numbers: columns × records.
 
-        For predictions, which are in no sum, all may be made ``together``: last digits may then depend on the batch.
+        Those that are not ``kept`` in sums, but predicted from, are made together: last digits may depend on the batch.
         """
         made = np.zeros((columns, len(X)))
         if self.transformer is not None:
-            features = transformed(self.transformer, self.taken, X, together or self.together)
-            if features.refused and not self.refused:
+            features = transformed(self.transformer, self.taken, X, self.together or not kept, kept)
+            if kept and features.refused and not self.refused:
                 self.refused.extend(list(features.refused.values())[:1])
             made[: self.taken] = on_grid(features.rows, self.centres, self.units)
             made[:, list(features.refused)] = 0.0

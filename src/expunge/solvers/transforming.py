@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ MOST_ROWS = 2**11
 """So many rows are transformed together."""
 FARTHEST = 1e100
 """Features beyond this count as this."""
+_ALONE = threading.RLock()
 SEED = "random_state"
 """The name of the parameter by which scikit-learn's transformers are seeded."""
 MADE_UP, MORE_MADE_UP = 512, 2048
@@ -53,7 +56,7 @@ def check_transformer(given: Any) -> None:
             "get_params, such as StandardScaler() or make_pipeline(PCA(10), KBinsDiscretizer())."
         )
     for name, value in given.get_params(deep=True).items():
-        if _is_seed(name) and not (value is None or isinstance(value, (int, np.integer))):
+        if _is_seed(name) and isinstance(value, (np.random.RandomState, np.random.Generator)):
             raise BadPlan(
                 f"structure: {name} is a {type(value).__name__}, which changes as it is used; give a number, or None "
                 "for a seed that is drawn at the fit."
@@ -94,19 +97,28 @@ def in_any_batch(given: Any) -> bool:
 
 @contextmanager
 def in_peace() -> Iterator[None]:
-    """Let other libraries work with one thread, in their usual forms, and keep warnings from becoming errors."""
-    from sklearn import config_context
+    """Let other libraries work with one thread, so that bits do not depend on how many there are, and without warnings.
 
-    with (
-        warnings.catch_warnings(), np.errstate(all="ignore"), config_context(transform_output="default"),
-        _libraries().limit(limits=1),
-    ):  # fmt: skip
+    A warning might be an error, and a request that is recorded must not fail. Filters of warnings, and how many threads
+    there are, belong to the whole process: one at a time changes them.
+    """
+    with _ALONE, warnings.catch_warnings(), _libraries(len(sys.modules)).limit(limits=1), _usual_forms():
         warnings.simplefilter("ignore")
         yield
 
 
-@cache
-def _libraries() -> Any:
+@contextmanager
+def _usual_forms() -> Iterator[None]:
+    """Let scikit-learn return arrays, and NumPy overflow silently, whatever the user has set."""
+    from sklearn import config_context
+
+    with np.errstate(all="ignore"), config_context(transform_output="default"):
+        yield
+
+
+@lru_cache(1)
+def _libraries(loaded: int) -> Any:
+    """Return what sets the numbers of threads; it is made again when more modules were loaded."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -126,14 +138,15 @@ def width_of(transformer: Any, X: Array) -> int:
         return int(_made(transformer, 0, X[:1]).shape[1])
 
 
-def transformed(transformer: Any, width: int, X: Array, together: bool) -> Features:
+def transformed(transformer: Any, width: int, X: Array, together: bool, kept: bool = True) -> Features:
     """Return the features of rows, which have the same bits in any batch if rows go one by one, or if it is known.
 
-    Of more than ``width`` features the first are taken.
+    Of more than ``width`` features the first are taken. Those that are not ``kept``, but predicted from, are made with
+    all threads, and as many threads as like may make them.
     """
     made, said = np.zeros((len(X), width)), {}
     at_once = max(1, min(MOST_ROWS, AT_ONCE // max(width, X.shape[1], 1))) if together else 1
-    with in_peace():
+    with in_peace() if kept else _usual_forms():
         for first in range(0, len(X), at_once):
             rows = X[first : first + at_once]
             try:
