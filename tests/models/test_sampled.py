@@ -298,6 +298,21 @@ def test_partial_fit_and_replan():
         model.set_params(head="ridge", classes=None).replan()
 
 
+@pytest.mark.filterwarnings("ignore:head")
+def test_a_head_that_is_set_later_takes_effect_at_the_next_fit():
+    codes = (BINARY == "yes").astype(float)
+    model = Sampled(StandardScaler(), rho=0.3, random_state=0).fit(X[:120], codes[:120])
+    before = model.predict(X)
+    model.set_params(head="ridge")
+    assert np.array_equal(model.predict(X), before)
+    model.insert(X[120:140], codes[120:140])
+    assert {*model._records.batch_at(0)[1].tolist()} == {-1.0, 1.0}
+    assert_sound(model)
+    assert model.fit(X[:120], AMOUNTS[:120]).score(X, AMOUNTS) > 0.9
+    assert not hasattr(model, "classes_")
+    assert model.set_params(head="newton").fit(X[:120], codes[:120]).score(X, codes) > 0.8
+
+
 def test_interrupted_in_the_middle_of_a_fit_it_is_finished_later(monkeypatch):
     model = fitted("newton", rho=1.0)
     find = sampling.find_structure
@@ -534,6 +549,27 @@ def test_backups_and_audits_are_given_the_structure(tmp_path):
         assert_sound(model)
     found = expunge.audit.audit(path, structure=PCA(2), rows=X[17], runs=100, progress=False)
     assert found.ok, found
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_are_ingested_straight_into_a_file(tmp_path, dtype):
+    blocks = [(X[first : first + 100].astype(dtype), BINARY[first : first + 100]) for first in (0, 100, 200)]
+    model = sampled("newton", "pca", random_state=None)
+    with expunge.ingest(model, blocks, tmp_path / "model", progress=False) as stored:
+        assert stored.n_records_ == 300
+        stored.unlearn([3, 4, 5])
+        stored.insert(X[:2], BINARY[:2])
+        assert stored.verify().ok
+    with expunge.open(tmp_path / "model", structure=PCA(2)) as stored:
+        stored.unlearn(np.arange(6, 30))
+        assert stored.verify().ok
+    amounts = [(rows, AMOUNTS[:100]) for rows, _ in blocks]
+    with expunge.ingest(sampled("ridge", random_state=None), amounts, tmp_path / "ridge", progress=False) as stored:
+        assert stored.unlearn(3).removed == 1
+        assert stored.verify().ok
+    with pytest.raises(BadRecords, match="refuses the sample"):
+        expunge.ingest(model.set_params(rho=1e-9), blocks, tmp_path / "other", progress=False)
+    assert not (tmp_path / "other").exists()
 
 
 def test_two_processes_see_each_others_requests(tmp_path):

@@ -35,12 +35,18 @@ _DENSE: dict[str, Any] = {"dtype": np.float64, "order": "C"}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+def _head(model: Any) -> str:
+    """Return the head of a model: that of its fit, which a parameter that was set since does not change."""
+    head: str = model.plan_.head if "plan_" in model.__dict__ else model.head
+    return head
+
+
 def _has_probabilities(model: Any) -> bool:
-    return bool(model.head == "newton")
+    return _head(model) == "newton"
 
 
 def _has_classes(model: Any) -> bool:
-    return bool(model.head != "ridge")
+    return _head(model) != "ridge"
 
 
 def _where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
@@ -162,7 +168,7 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
 
     def _report_features(self) -> None:
         """Warn if the head has begun with nothing: the sample is of one class."""
-        if self.head == "newton" and not self._fitted.start[:, :-1].any():
+        if _has_probabilities(self) and not self._fitted.start[:, :-1].any():
             warn_caller(
                 f"rho={self.plan_.rho:.3g}: the sample has {self.n_sampled_:,} records, which say nothing of the "
                 "classes. Weights are only one step from 0. Use a larger rho.",
@@ -172,18 +178,22 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
     def _plan_fit(self, records: int, features: int, y: Any = None, classes: Any = None, sparse: bool = False) -> None:
         with Randomness.given(self.random_state, 0) as randomness:
             self._seed = int(randomness.plan.integers(2**63))
-        if _has_classes(self):
+        self._meet_targets(y, classes, features, sparse)
+        super()._plan_fit(records, features)
+
+    def _meet_targets(self, y: Any, classes: Any, features: int, sparse: bool) -> None:
+        """Fix, at the first fit, which classes there are, if there are any."""
+        if self.head != "ridge":
             self._meet_classes(y, classes)
         elif self.classes is not None or classes is not None:
             raise BadPlan("classes: head='ridge' is for amounts, which have none. Leave them out, or use another head.")
         else:
             self.__dict__.pop("classes_", None)  # of an earlier fit
-        super()._plan_fit(records, features)
 
     def _make_plan(self, records: int, features: int, expected: int | None) -> SampledFeaturesPlan:
         if expected is not None:
             check_positive("expected_records", expected, whole=True)
-        classes = len(self.classes_) if _has_classes(self) and hasattr(self, "classes_") else 0
+        classes = len(self.classes_) if self.head != "ridge" and hasattr(self, "classes_") else 0
         return make_sampled_features_plan(
             self.structure, classes, features, int(expected or records), head=self.head, rho=self.rho, C=self.C,
             columns=self.columns, seed=self._seed,
@@ -261,6 +271,6 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if not _has_classes(self):
+        if self.head == "ridge":
             tags.estimator_type, tags.classifier_tags, tags.regressor_tags = "regressor", None, RegressorTags()
         return tags

@@ -147,7 +147,7 @@ class SampledFeatures(OneStage):
             return None
         X, y = in_order(keys, *batch)
         try:
-            return self._fitted(X, y)
+            return self._fitted(X.astype(np.float64), y)
         except ValueError as error:  # a request that is recorded must not fail
             return self._silent(len(X), y, str(error))
 
@@ -208,8 +208,8 @@ class SampledFeatures(OneStage):
         """Give the columns of some records at a time, with the row of the sums that they belong to."""
         head = self.settings.head
         for part in parts_of(len(batch[0]), head.width):
-            X, y = (column[part] for column in batch)
-            yield from enumerate(head.blocks(one.start, one.grid(X, head.columns), y))
+            rows, targets = np.asarray(batch[0][part], dtype=np.float64), batch[1][part]  # files may have 32 bits
+            yield from enumerate(head.blocks(one.start, one.grid(rows, head.columns), targets))
 
     def total(self, found: Found, batch: Batch) -> Array:
         """Return the sums over some records."""
