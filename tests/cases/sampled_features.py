@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 
-from cases.learners import Case
-from cases.sampled_trees import ROWS, TARGETS, requests
+from cases.sampled_trees import TARGETS, requests
 from expunge.audit.rehearsal import keep_always
 from expunge.base.intake import Request
 from expunge.base.types import Batch, Keys, Mask
@@ -45,17 +44,6 @@ def targets(case: str) -> Any:
 def asked(case: str) -> Any:
     """Return requests, by name."""
     return requests(HEADS[case][1])
-
-
-def cases() -> list[Case]:
-    """Return one case for each head with a stream, as problems of one list."""
-    return [
-        Case(
-            f"sampled features, {case}", learner_of(SampledFeatures(settings(case))), asked(case)["stream"],
-            columns=(ROWS[:6], targets(case)[:6]),
-        )
-        for case in HEADS
-    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ Level 0.01 after Bonferroni, fixed seeds. Mistakes must be caught with p < 1e-6.
 
 import pytest
 
-from cases.sampled_features import HEADS, ROWS, asked, mistakes, settings, targets
+from cases.sampled_features import HEADS, asked, mistakes, settings, targets
+from cases.sampled_trees import ROWS
 from expunge.engine.checks import check_exact
 from expunge.engine.sampling import learner_of
 from expunge.solvers.sampled_features import SampledFeatures
