@@ -571,6 +571,22 @@ def test_blocks_are_ingested_straight_into_a_file(tmp_path, dtype):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_request_that_was_recorded_and_interrupted_is_finished_when_the_file_is_opened(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    fitted("newton", "pca", random_state=None, rho=1.0).save(path)
+    find = sampling.find_structure
+    with expunge.open(path, structure=PCA(2)) as model:
+        monkeypatch.setattr(sampling, "find_structure", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model.unlearn(5)
+    monkeypatch.setattr(sampling, "find_structure", find)
+    with pytest.raises(BadPlan, match="other features"):
+        expunge.open(path, structure=PCA(1))
+    with expunge.open(path, structure=PCA(2)) as model:
+        assert model.n_records_ == 119
+        assert_sound(model)
+
+
 def test_two_processes_see_each_others_requests(tmp_path):
     path = tmp_path / "model"
     fitted("newton", random_state=None).save(path)

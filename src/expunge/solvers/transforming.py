@@ -24,7 +24,7 @@ FARTHEST = 1e100
 _ALONE = threading.RLock()
 SEED = "random_state"
 """The name of the parameter by which scikit-learn's transformers are seeded."""
-MADE_UP, MORE_MADE_UP = 512, 2048
+MADE_UP, MORE_MADE_UP = 512, 1024
 """How many records made-up tables have, by which widths are found out; and for which the columns are more."""
 TO_SPARE = 1.25
 """So many times as many columns as made-up tables lead to, where two of them lead to different numbers."""
