@@ -215,7 +215,7 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
             )
         if fitted.refused:
             raise BadRecords(
-                f"X: {name}, fitted on the sample, refuses a record outside of it ({fitted.refused[0]}). Let it take "
+                f"X: {name}, fitted on the sample, refuses a record ({fitted.refused[0]}). Let it take "
                 "all records, such as by handle_unknown='ignore', or leave such records out."
             )
 
