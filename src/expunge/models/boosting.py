@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin, is_regressor
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, PlanWarning, warn_caller
@@ -145,10 +145,6 @@ class Boosting(WithSample):
     def _trees(self) -> Trees:
         trees: Trees = self._published[2]
         return trees
-
-    def _rows(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, **self.TABLE))
 
     def _scores(self, X: Any) -> Array:
         """Return a row of scores for each output."""

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import RegressorMixin, TransformerMixin, is_regressor
 from sklearn.utils import RegressorTags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, PlanWarning, warn_caller
@@ -247,10 +247,6 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
     def _fitted(self) -> Fitted:
         fitted: Fitted = self._shown(2)
         return fitted
-
-    def _rows(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, **self.TABLE))
 
     def _scores(self, X: Any) -> Array:
         """Return a column of scores for each output."""

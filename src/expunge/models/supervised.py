@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import is_regressor
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.columns import is_sparse
 from expunge.base.guiding import guided
@@ -103,6 +103,11 @@ class WithSample(SupervisedModel):
         with self._owner.lock:
             structure = self.plan_.structure
             return int(structure.joins(None, self._records.keys_at(0), self._records.batch_at(0)).sum())
+
+    def _rows(self, X: Any) -> Array:
+        """Return rows to predict from."""
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False, **self.TABLE))
 
 
 class WithCoefficients(SupervisedModel):
