@@ -430,6 +430,20 @@ def test_a_structure_that_refuses_the_sample_is_an_error_at_the_first_fit_and_no
         assert bits(before) == kept
 
 
+class Noisy(Spy):
+    """Adds noise to what it transforms."""
+
+    def transform(self, X):
+        return X + np.random.default_rng().normal(size=X.shape)
+
+
+def test_a_structure_that_says_another_thing_each_time_is_refused():
+    model = sampled("newton", Noisy(), columns=4)
+    with pytest.raises(BadPlan, match="other features of the same row"):
+        model.fit(X[:50], BINARY[:50])
+    assert not hasattr(model, "plan_")
+
+
 def test_what_is_unknown_counts_as_ordinary_later():
     codes = (X[:, :1] > 0).astype(float)
     model = Sampled(OneHotEncoder(), rho=0.5, columns=3, random_state=0).fit(codes[:200], BINARY[:200])

@@ -16,6 +16,7 @@ from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, BadRecords, PlanWarning, warn_caller
 from expunge.base.guiding import guided
 from expunge.base.types import AnyArray, Array
+from expunge.engine.contributions import KeyedRecords
 from expunge.engine.learner import Transcript
 from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import refuse_masked
@@ -32,6 +33,8 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 _DENSE: dict[str, Any] = {"dtype": np.float64, "order": "C"}
 
 
+TRIED = 16
+"""Of so many records features are made twice, to see whether they are the same."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -200,7 +203,7 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
         )  # fmt: skip
 
     def _refuse_fresh(self, transcript: Transcript) -> None:
-        """Raise if the transformer has refused the sample, or records of others, or makes too many features."""
+        """Raise if the transformer refuses records, makes too many features, or other ones the second time."""
         fitted: Fitted = transcript.found(self.plan_.structure)[1]
         name = type(self.plan_.transformer).__name__
         if fitted.trouble:
@@ -217,6 +220,13 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
             raise BadRecords(
                 f"X: {name}, fitted on the sample, refuses a record ({fitted.refused[0]}). Let it take "
                 "all records, such as by handle_unknown='ignore', or leave such records out."
+            )
+        rows = next(iter(cast(KeyedRecords, transcript.assignment).parts())).batch[0][:TRIED].astype(np.float64)
+        twice = [fitted.grid(some, self.plan_.columns) for some in (rows, rows[::-1])]
+        if not np.array_equal(twice[0], twice[1][:, ::-1]):
+            raise BadPlan(
+                f"structure: {name} makes other features of the same row the second time, so that no deletion could "
+                "take out what it has put in. Its transform must depend on nothing but the row."
             )
 
     def _kept_by_records(self, before: SampledFeaturesPlan) -> list[tuple[str, Any, Any]]:
