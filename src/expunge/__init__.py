@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         LogisticRegression,
         PoissonRegressor,
         Ridge,
+        Sampled,
     )
     from expunge.models.ingest import ingest
     from expunge.models.opening import open
@@ -98,11 +99,11 @@ __all__ = [
     "LinearRegression", "LinearRegressor", "LinearSVC", "LogNotEmptied", "Logistic", "LogisticRegression",
     "MemoryRecords", "MulticlassHinge", "Multinomial", "NewerStore", "NoiseWarning", "NotAStore", "NotAvailable",
     "Outcome", "PerRecord", "Plan", "PlanWarning", "Poisson", "PoissonRegressor", "RangeWarning", "RankWarning",
-    "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "ScaledHuber", "Scattered", "SeedWarning", "Shuffled",
-    "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError", "StoreWarning", "Transcript",
-    "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted", "apply", "bound_rows", "change",
-    "check_exact", "check_pipeline", "ingest", "insert", "learn", "learn_with_outcome", "open", "replace",
-    "unlearn", "verify",
+    "ReadOnlyStore", "Replace", "RequestFailed", "Ridge", "Sampled", "ScaledHuber", "Scattered", "SeedWarning",
+    "Shuffled", "Simplex", "SizeWarning", "SmoothedHinge", "SquareRoot", "Squared", "StoreError", "StoreWarning",
+    "Transcript", "Unfinished", "UnknownId", "UnknownParameter", "Verification", "Weighted", "apply",
+    "bound_rows", "change", "check_exact", "check_pipeline", "ingest", "insert", "learn", "learn_with_outcome",
+    "open", "replace", "unlearn", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -127,7 +128,7 @@ _HOMES = {
     "engine.verifying": "Verification verify",
     "models": (
         "GradientBoostingClassifier GradientBoostingRegressor HuberRegressor KMeans LinearClassifier LinearRegression "
-        "LinearRegressor LinearSVC LogisticRegression PoissonRegressor Ridge"
+        "LinearRegressor LinearSVC LogisticRegression PoissonRegressor Ridge Sampled"
     ),
     "models.ingest": "ingest",
     "models.opening": "open",

@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cases.in_solver import in_solver
@@ -22,6 +23,7 @@ from expunge.models import (
     LogisticRegression,
     PoissonRegressor,
     Ridge,
+    Sampled,
 )
 from expunge.models.preprocessing import BoundedScaler
 from expunge.solvers import DualAveraging, FrankWolfe, GradientDescent, KeyedSample, Lloyd
@@ -60,12 +62,16 @@ CHECKED = [
     GradientBoostingRegressor(max_iter=20),
     Ridge(),
     Ridge(alpha=0.1, fit_intercept=False, feature_bound=2.0**30),
+    Sampled(StandardScaler()),
+    Sampled(KBinsDiscretizer(3), head="ridge", rho=0.9),
+    Sampled(StandardScaler(), head="ridge_classifier", rho=0.9),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:class_weight")  # scikit-learn's check has weights ten million times apart
 @pytest.mark.filterwarnings("ignore:.*nothing to split by")  # and tables of ten rows
 @pytest.mark.filterwarnings("ignore:X. most rows:expunge.ClippedWarning")  # of three classes, for LinearSVC
+@pytest.mark.filterwarnings("ignore:.*say nothing of the classes")
 @parametrize_with_checks(CHECKED)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)

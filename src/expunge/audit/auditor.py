@@ -60,6 +60,7 @@ def audit(
     runs: int = RUNS,
     seed: int | None = None,
     loss: Any = None,
+    structure: Any = None,
     wait: float = WAIT,
     progress: bool | None = None,
 ) -> Audit:
@@ -70,7 +71,7 @@ def audit(
     for a score. ``public_key`` and ``noted`` are those of `expunge.store.check_receipts`. ``runs`` says how often a
     deletion is rehearsed on a small problem with the model's own plan: a few seconds with 1,500. Each audit rehearses
     with fresh records and coins, from the operating system; to repeat a rehearsal, give the ``seed`` that its report
-    names. ``loss`` is the loss of a model with a custom loss.
+    names. ``loss`` is the loss of a model with a custom loss, ``structure`` that of a `Sampled`.
 
     The store is opened read_only, and nothing in it is changed: a request that was interrupted is reported, and left to
     whoever opens the model for writing. Writers wait while it is verified. Damage is reported; a file that is not a
@@ -92,7 +93,7 @@ def audit(
     head = _head(runs, seed)
     with progress_bars(progress) as show:
         try:
-            with _opened(place, loss, wait) as model:
+            with _opened(place, loss, structure, wait) as model:
                 with model._store.lock:  # all of one state
                     found = _look_at(model, place, head, public_key, noted, show)
                 people, given = _people(model, place, {"ids": ids, "subjects": subjects, "rows": rows}, show)
@@ -118,10 +119,10 @@ def _head(runs: int, seed: int | None) -> dict[str, Any]:
     }
 
 
-def _opened(path: Path, loss: Any, wait: float) -> Any:
+def _opened(path: Path, loss: Any, structure: Any, wait: float) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are for who fits
-        return open_model(path, loss=loss, read_only=True, wait=wait)
+        return open_model(path, loss=loss, structure=structure, read_only=True, wait=wait)
 
 
 def _refuse(runs: Any, seed: Any, public_key: Any, noted: Any) -> None:

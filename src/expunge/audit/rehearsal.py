@@ -120,11 +120,13 @@ def keep_always(
 ) -> tuple[MemoryRecords, Transcript]:
     """Serve a deletion as one would who takes the record out, and leaves answers and model as they were."""
     answers, iterates = (np.array(table[:]) for table in (transcript.answers, transcript.iterates))
+    found = () if learner.structure is None else transcript.found(learner.structure)
     change(learner, records, transcript, request, rng).commit()
     steps = transcript.steps
     old = ArrayRows(iterates[:steps])
     if (structure := learner.structure) is not None:
-        sums = ArrayRows(sum_everyone(structure, structure.unpack(iterates[0]), records))
+        sums = ArrayRows(sum_everyone(structure, found, records))
+        structure.pack(found)  # it is remembered, though its sample is gone
         return records, Transcript(sums, old, old, transcript.start, records)
     sums = ArrayRows(_sums(learner, records, transcript.start, old))
     kept = sums if learner.silent else ArrayRows(answers[:steps])

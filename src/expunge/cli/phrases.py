@@ -42,6 +42,8 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"^public_key: (expected an Ed25519|the receipts)": r"--public-key: \1",
     r"give public_key": "give --public-key",
     r"give it: open\(path, loss=.*?\(\)\)": "commands cannot be given one, so use this model in Python",
+    r"give it as it was given to the model, not fitted: open\(path, structure=.*?\)\)": "commands cannot be given one, "
+        "so use this model in Python",
     r"open it with expunge\.federated\.open": "commands are for models; use it in Python, with expunge.federated.open",
     r"\(use subject= to group records\)": '(to group records, declare a column with kind = "subject")',
     r"^X: n_samples=(\d+) is below": r"\1 records are fewer than",

@@ -187,10 +187,10 @@ def decide_on(
     if records.staged is not None:
         raise BadRecords(UNDER_WAY)
     try:
-        records.stage(edit)
         began = began or time.perf_counter()
         if learner.structure is not None:
             return _move(learner.structure, records, transcript, edit, began, watch)
+        records.stage(edit)
         return _decide(learner, records, transcript, edit, randomness, began, watch, pause)
     except BaseException:
         records.rollback()
@@ -274,10 +274,11 @@ def chance_of_replay(learner: Learner, records: Records, transcript: Transcript,
     """
     randomness = Randomness.fresh()
     edit = propose(learner, records, request, randomness)
+    found = () if learner.structure is None else transcript.found(learner.structure)
     try:
         records.stage(edit)
         if learner.structure is not None:
-            return chance_to_move(learner.structure, records, transcript.iterates[0])
+            return chance_to_move(learner.structure, records, found)
         old = _old_pass(learner, records, transcript, edit, randomness)[0]
         return expectation(old, learner.coupling) if learner.laws is None else chance_to_replay(old, learner.laws)
     finally:
@@ -313,7 +314,9 @@ def _move(
     watch: Callable[[int], None] | None,
 ) -> Change:  # fmt: skip
     """Decide by keys: change single rows of the sums, or find everything anew."""
-    moved = move(structure, cast(KeyedRecords, records), transcript.sums, transcript.iterates[0], watch)
+    found = transcript.found(structure)  # while the sample is still what it was
+    records.stage(edit)
+    moved = move(structure, cast(KeyedRecords, records), transcript.sums, found, watch)
     anew = moved.staged is not None
     outcome = Outcome(
         edit.removed, edit.added, 0 if anew else None, moved.evaluations, 0, time.perf_counter() - began, float(anew)

@@ -224,7 +224,7 @@ def _state(learner: Learner, records: MemoryRecords, transcript: Transcript, ids
 
 def _by_keys(structure: Structure, records: MemoryRecords, transcript: Transcript, slots: AnyArray) -> dict[str, Array]:
     """Return the state of a learner with a structure from a keyed sample: keys, who is in it, and all that follows."""
-    found = structure.unpack(transcript.iterates[0])
+    found = transcript.found(structure)
     keys, batch = records.keys_at(0)[slots], tuple([column[slots] for column in records.batch_at(0)])
     sums = np.zeros((structure.most_rows, structure.width))
     sums[: transcript.sums.shape[0]] = transcript.sums[:]

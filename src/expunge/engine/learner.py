@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from expunge.base.errors import BadPlan
 from expunge.base.grid import CAPACITY, grid_unit
 from expunge.base.types import Array
 from expunge.engine.accounting import FOREVER, rounding_error
-from expunge.engine.contributions import Abilities, Contributors, Participation, Query, Rule
+from expunge.engine.contributions import Abilities, Contributors, KeyedRecords, Participation, Query, Rule
 from expunge.engine.couplings.common import COUPLINGS, NoiseGrid
+from expunge.engine.finding import recall
 from expunge.engine.laws import Laws
 from expunge.engine.mechanisms.protocol import Mechanism
 from expunge.engine.mechanisms.square_root import SquareRoot
@@ -201,5 +202,9 @@ class Transcript:
         if learner.laws is not None:
             return learner.laws.model(self.path, self.sums[:])
         if learner.structure is not None:
-            return learner.structure.model(learner.structure.unpack(self.iterates[0]), self.sums[:])
+            return learner.structure.model(self.found(learner.structure), self.sums[:])
         return select(learner.selector, self.path)
+
+    def found(self, structure: Structure) -> tuple[Any, ...]:
+        """Return what a structure has found in its sample; no edit of the records may be staged."""
+        return recall(structure, self.iterates[0], cast(KeyedRecords, self.assignment))

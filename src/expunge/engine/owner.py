@@ -131,7 +131,9 @@ class Owner:
 
     def _serve(self, request: Request, randomness: Randomness, publish: Callable[[], None]) -> Outcome:
         try:
-            edit = propose(self.learner, self.records, request, randomness)  # until here a request can be refused
+            edit = propose(self.learner, self.records, request, randomness)
+            if self.learner.structure is not None:
+                self.transcript.found(self.learner.structure)  # until here a request can be refused
         except ExpungeError as error:
             error.refused = self._pending is None
             raise
@@ -176,7 +178,12 @@ class Owner:
     @property
     def solves_late(self) -> bool:
         """Whether the model is solved when it is read, and not by requests."""
-        return self.learner.solves_late
+        return self.solver.solves_late
+
+    @property
+    def solver(self) -> Learner:
+        """The learner that the model is solved by when it is read: it remembers what it was solved with."""
+        return self.learner
 
     def model(self) -> Array:
         """Return the model that the learner's selector makes of the iterates."""

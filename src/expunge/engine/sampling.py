@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from expunge.base.columns import stack
-from expunge.base.types import Array, Batch, Ints, Keys, Mask
+from expunge.base.types import Array, Ints
 from expunge.engine.contributions import AT_ONCE, KeyedRecords, Moving
+from expunge.engine.finding import find_structure
 from expunge.engine.forward import Staged
 from expunge.engine.learner import Learner
 from expunge.engine.mechanisms.identity import Identity
-from expunge.engine.structures import Additions, FromSample, Keyed, Parts, Structure
+from expunge.engine.structures import Additions, Forgotten, FromSample, Keyed, Parts, Structure
 from expunge.engine.transcript import Rows
 
 Watch = Callable[[int], None]
@@ -38,37 +38,13 @@ def fit_structure(structure: Structure, records: KeyedRecords, watch: Watch | No
     return Staged(0, sum_everyone(structure, found, records), packed, packed)
 
 
-def find_structure(structure: Structure, records: KeyedRecords) -> tuple[Any, ...]:
-    """Return what is found in the sample. Nothing but this looks at who has joined."""
-    found: tuple[Any, ...] = ()
-    joined: list[Mask] = []
-    sample: list[Batch] = []
-    keys: list[Keys] = []
-    for part in records.parts():
-        joined.append(np.zeros(len(part.keys), dtype=bool))
-        sample.append(tuple([column[:0] for column in part.batch]))
-        keys.append(part.keys[:0])
-    for _ in range(structure.stages):
-        stage = structure.find(found, np.concatenate(keys), _stacked(sample))
-        found = (*found, stage)
-        for number, part in enumerate(records.parts()):
-            new = structure.joins(stage, part.keys, part.batch) & ~joined[number]
-            joined[number] |= new
-            if new.any():
-                sample.append(tuple([column[new] for column in part.batch]))
-                keys.append(part.keys[new])
-    return (*found, structure.find(found, np.concatenate(keys), _stacked(sample)))
-
-
-def _stacked(batches: list[Batch]) -> Batch:
-    return tuple([stack(list(columns)) for columns in zip(*batches, strict=True)])
-
-
 def sum_everyone(structure: Structure, found: tuple[Any, ...], records: KeyedRecords) -> Array:
     """Return the exact sums over everyone, given the structure."""
     sums = np.zeros((structure.rows(found), structure.width))
     for part in records.parts():
         sums += structure.total(found, part.batch)
+        for row in sums:
+            structure.normal(row)
     return sums
 
 
@@ -82,14 +58,14 @@ class Moved:
 
 
 def move(
-    structure: Structure, records: KeyedRecords, sums: Rows, packed: Array, watch: Watch | None = None
+    structure: Structure, records: KeyedRecords, sums: Rows, found: tuple[Any, ...], watch: Watch | None = None
 ) -> Moved:  # fmt: skip
-    """Say what the staged edit changes.
+    """Say what the staged edit changes; ``found`` is what was found before.
 
     Whoever is outside the sample, before or after, is taken out of the sums or put into them: nothing else depends on
     them. If one of those who leave or enter is in it, all is found anew, once, however many they are.
     """
-    found, moving = structure.unpack(packed), records.moving()
+    moving = records.moving()
     number = sum(len(each.keys) for each in moving)
     if any(structure.sampled(found, each.keys, each.batch).any() for each in moving):
         left = records.count + sum(len(each.keys) if each.enters else -len(each.keys) for each in moving)
@@ -110,6 +86,8 @@ def _new_rows(structure: Structure, found: tuple[Any, ...], moving: list[Moving]
         for first in range(0, len(each.keys), at_once):
             part = structure.parts(found, tuple([column[first : first + at_once] for column in each.batch]))
             _add(new, sums, *_by_row(part), enters=each.enters)
+    for row in new.values():
+        structure.normal(row)
     return new
 
 
@@ -130,12 +108,12 @@ def _add(new: dict[int, Array], sums: Rows, rows: Ints, values: Array, *, enters
         new[row] = before + value if enters else before - value
 
 
-def chance_to_move(structure: Structure, records: KeyedRecords, packed: Array) -> float:
+def chance_to_move(structure: Structure, records: KeyedRecords, found: tuple[Any, ...]) -> float:
     """Return how likely a request is to find all anew, over the keys of those who leave or enter; their own is secret.
 
     Records with one key join together.
     """
-    found, outside = structure.unpack(packed), 1.0
+    outside = 1.0
     for each in records.moving():
         _, at = np.unique(each.keys, return_inverse=True)
         chances = np.zeros(at.max(initial=-1) + 1)
@@ -149,12 +127,15 @@ def structure_problems(
 ) -> list[str]:
     """Find everything again, and name what does not agree."""
     try:
-        stored = structure.unpack(packed)
+        structure.unpack(packed)
+    except Forgotten:
+        pass
     except ValueError as error:
         return [f"iterates: row 0 is no structure ({error})"]
     derived = structure.pack(find_structure(structure, records))
     if not np.allclose(packed, derived, rtol=tolerance, atol=tolerance):
         return ["iterates: row 0 is not the structure that the sample gives"]
+    stored = structure.unpack(packed)
     if len(sums) != structure.rows(stored):
         return [f"sums: {len(sums)} rows, where the structure has {structure.rows(stored)}"]
     total = sum_everyone(structure, stored, records)

@@ -36,6 +36,10 @@ class Parts(NamedTuple):
     values: Array
 
 
+class Forgotten(LookupError):
+    """What was found is not in its numbers, and not in memory: it must be found again."""
+
+
 class Structure(Protocol):
     """What is found in a keyed sample, and what everyone adds to the sums that belong to it.
 
@@ -43,7 +47,11 @@ class Structure(Protocol):
     joins it, and at last the structure proper. All of it is a function of records and keys, whatever their order. It
     may read those who have joined only: never how many others there are, nor anything else of them.
 
-    Sums are exact in any order of up to ``exact_to`` records: sums of whole multiples of powers of two.
+    Sums are exact in any order of up to ``exact_to`` records: sums of whole multiples of powers of two. Where a sum has
+    several forms, `normal` brings it into the one that is kept.
+
+    What cannot be kept as numbers, such as an object of another library, may be packed as a fingerprint. Then memory
+    holds what was packed last, and only that, and no copy or pickle has it.
     """
 
     @property
@@ -93,7 +101,7 @@ class Structure(Protocol):
         """Return all that was found as numbers."""
 
     def unpack(self, numbers: Array) -> tuple[Any, ...]:
-        """Return what `pack` has packed; raise `ValueError` if it cannot be."""
+        """Return what `pack` has packed; raise `ValueError` if it cannot be, `Forgotten` if it must be found again."""
 
     def rows(self, found: tuple[Any, ...]) -> int:
         """Return how many rows the sums have."""
@@ -103,6 +111,9 @@ class Structure(Protocol):
 
     def parts(self, found: tuple[Any, ...], batch: Batch) -> Parts:
         """Return what each record adds to the sums: few rows."""
+
+    def normal(self, row: Array) -> Array:
+        """Bring a row of sums, or of differences of sums, into its one form, in place, and return it."""
 
     def model(self, found: tuple[Any, ...], sums: Array) -> Array:
         """Solve for the model."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from expunge.models.regressors import HuberRegressor, LinearRegression, LinearRegressor, PoissonRegressor
     from expunge.models.requests import insert, replace, unlearn
     from expunge.models.ridge import Ridge
+    from expunge.models.sampled import Sampled
 else:
     __getattr__, __dir__ = lazily(
         __name__,
@@ -25,11 +26,12 @@ else:
             "regressors": "HuberRegressor LinearRegression LinearRegressor PoissonRegressor",
             "requests": "insert replace unlearn",
             "ridge": "Ridge",
+            "sampled": "Sampled",
         },
     )
 
 __all__ = [
     "GradientBoostingClassifier", "GradientBoostingRegressor", "HuberRegressor", "KMeans", "LinearClassifier",
-    "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression", "PoissonRegressor", "Ridge", "insert",
-    "open", "replace", "unlearn",
+    "LinearRegression", "LinearRegressor", "LinearSVC", "LogisticRegression", "PoissonRegressor", "Ridge", "Sampled",
+    "insert", "open", "replace", "unlearn",
 ]  # fmt: skip

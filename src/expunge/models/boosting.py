@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin, is_regressor
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadRecords, PlanWarning, warn_caller
@@ -18,7 +18,7 @@ from expunge.models.habits import BOOSTING
 from expunge.models.labels import WithProbabilities
 from expunge.models.refusing import refuse_unfit
 from expunge.models.showing import if_available
-from expunge.models.supervised import SupervisedModel
+from expunge.models.supervised import WithSample
 from expunge.solvers.plans.boosting import SMOOTHING, BoostingPlan, make_boosting_plan
 from expunge.solvers.trees import Trees
 
@@ -26,7 +26,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 _DENSE: dict[str, Any] = {"dtype": np.float64, "order": "C"}
 
 
-class Boosting(SupervisedModel):
+class Boosting(WithSample):
     """Boosted trees with exact deletion. Subclasses say what targets are."""
 
     TABLE = _DENSE
@@ -95,15 +95,6 @@ class Boosting(SupervisedModel):
         """How many trees each output has."""
         return int(self.leaf_values_.shape[1])
 
-    @property
-    @if_available
-    def n_sampled_(self) -> int:
-        """How many records there are in the sample that the trees come from."""
-        self._need_fit()
-        with self._owner.lock:
-            structure = self.plan_.structure
-            return int(structure.joins(None, self._records.keys_at(0), self._records.batch_at(0)).sum())
-
     def apply(self, X: Any) -> Ints:
         """Return the number of the leaf of each row in each tree: rows × outputs × trees."""
         return np.ascontiguousarray(self._trees.leaves(self._rows(X)).transpose(2, 0, 1))
@@ -156,10 +147,6 @@ class Boosting(SupervisedModel):
     def _trees(self) -> Trees:
         trees: Trees = self._published[2]
         return trees
-
-    def _rows(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, **self.TABLE))
 
     def _scores(self, X: Any) -> Array:
         """Return a row of scores for each output."""

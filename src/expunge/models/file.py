@@ -12,6 +12,7 @@ from expunge.base.errors import CorruptStore, warn_caller
 from expunge.base.types import AnyArray, Array
 from expunge.engine.verifying import Verification
 from expunge.models.stored import Stored
+from expunge.store.codec import strangers_of
 from expunge.store.hints import fits
 from expunge.store.keys import as_signer
 from expunge.store.owner import StoredOwner
@@ -25,6 +26,7 @@ Opened = TypeVar("Opened", bound=Stored)
 MODELS = (
     "LogisticRegression", "LinearSVC", "LinearRegression", "HuberRegressor", "KMeans", "Ridge", "LinearClassifier",
     "LinearRegressor", "PoissonRegressor", "GradientBoostingClassifier", "GradientBoostingRegressor",
+    "Sampled",
 )  # fmt: skip
 """What can be in a file: the names of estimators."""
 ATTRIBUTES: dict[str, Any] = {
@@ -95,13 +97,15 @@ def opened(
     make: Callable[[StoredOwner], Opened],
     *,
     loss: Any = None,
+    structure: Any = None,
     read_only: bool = False,
     wait: float = WAIT,
     sign_with: Any = None,
 ) -> Opened:
     """Open a file, ``make`` a model of it, and finish what was asked of it and interrupted."""
     signer = as_signer(sign_with)
-    owner = StoredOwner(as_path(path), loss=loss, read_only=read_only, wait=wait, signer=signer)
+    strangers = strangers_of(loss, structure)
+    owner = StoredOwner(as_path(path), strangers=strangers, read_only=read_only, wait=wait, signer=signer)
     try:
         with sound(owner.file):
             model = make(owner)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from expunge.base.checking import check_positive
 from expunge.base.errors import BadPlan, warn_caller
 from expunge.base.guiding import unknown
+from expunge.engine.learner import Transcript
 from expunge.engine.learning import learn, learn_with_outcome
 from expunge.engine.outcome import Outcome
 from expunge.engine.owner import Owner
@@ -54,6 +55,9 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
     def _kept_by_records(self, before: Any) -> list[tuple[str, Any, Any]]:
         """Return (parameter, as it was, as it is) for parameters by which the stored records were encoded."""
         return []
+
+    def _refuse_fresh(self, transcript: Transcript) -> None:
+        """Raise if a fresh fit came to nothing: the model is then as it was."""
 
     # --- parameters ---
 
@@ -96,6 +100,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
             self._warn_of_seed("the noise, and so what is deleted later", "leave it out")
         records = MemoryRecords(columns, ids, subjects)
         transcript = learn(self.plan_.learner, records, randomness)
+        self._refuse_fresh(transcript)
         counts, seeded = isinstance(self.random_state, (int, np.integer)), self.random_state is not None
         self._owner = Owner(self.plan_.learner, records, transcript, counts=counts, seeded=seeded)
         self._publish()
@@ -126,6 +131,7 @@ class ForgettingModel(Shown, Storable, BaseEstimator):
             self._check_replan(before, records)
             with randomness:
                 transcript, outcome = learn_with_outcome(self.plan_.learner, records, randomness)
+            self._refuse_fresh(transcript)
             seeded = self.random_state is not None
             self._owner = self._owner.rewrite(self._description, self.plan_.learner, records, transcript, seeded)
             self._owner.look(self._publish)

@@ -111,6 +111,16 @@ BOOSTING = {
     "subsample": OF_ALL_TREES,
 }
 
+SAMPLED = {
+    **ANYWHERE,
+    "alpha": "Use C = 1/alpha, the weight of the loss beside an L2 penalty",
+    "class_weight": "Leave it out: each record counts once",
+    "estimator": "Give the transformer as structure, and say by head what is made of its features",
+    "n_components": "Give it to the structure: structure=PCA(n_components=...), and columns= if it is not their number",
+    "subsample": "Use rho, the share of the records that the structure is fitted on",
+    "transformer": "Give it as structure",
+}
+
 RIDGE = {
     **ANYWHERE,
     "C": "Use alpha = 1/C",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils import get_tags
 
 from expunge.base.columns import canonical, is_sparse, rows_in, stack
@@ -98,7 +98,8 @@ def ingest(
             model.schema_ = schema
         with Randomness.fresh() as randomness:
             _fit(model, first, blocks.names, spool, path, signer, randomness, show)
-    return open(path, wait=wait, sign_with=sign_with)
+    handed_in = {name: getattr(model, name) for name in model.HANDED_IN}
+    return open(path, **handed_in, wait=wait, sign_with=sign_with)
 
 
 def _check_model(model: Any) -> None:
@@ -112,7 +113,7 @@ def _check_model(model: Any) -> None:
 def _unfitted(model: Any) -> Any:
     """Return a copy of a model that is not fitted; raise if it must see all records to know its classes."""
     copy = clone(model)
-    if getattr(copy, "classes", ()) is None:
+    if getattr(copy, "classes", ()) is None and is_classifier(copy):
         raise BadPlan("classes: declare all of them; some may be missing in a block of records.")
     return copy
 
@@ -200,6 +201,7 @@ def _fit(
         transcript = learn(
             learner, records, randomness, arranged=True, watch=lambda done: show("training", done, steps)
         )
+        model._refuse_fresh(transcript)
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
         store_transcript(file, learner, transcript)

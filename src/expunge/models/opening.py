@@ -5,6 +5,8 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from sklearn.base import clone
+
 from expunge import models
 from expunge.base.errors import CorruptStore
 from expunge.models.file import check_described, opened
@@ -14,6 +16,7 @@ from expunge.models.projecting import unpacked
 from expunge.models.saving import NOT_DESCRIBED
 from expunge.solvers.cluster_choices import Lloyd
 from expunge.solvers.objects import FLAT, DualAveraging, of_flat
+from expunge.solvers.transforming import check_transformer
 from expunge.store.owner import StoredOwner
 from expunge.store.sqlite import WAIT
 from expunge.store.state import PROJECTION, Description
@@ -23,6 +26,7 @@ def open(
     path: str | PathLike[str],
     *,
     loss: Any = None,
+    structure: Any = None,
     read_only: bool = False,
     wait: float = WAIT,
     sign_with: Any = None,
@@ -30,7 +34,8 @@ def open(
     """Open the file of a saved model, and finish a request that was interrupted.
 
     The model is used like any other; a request is on disk when the call returns. ``loss`` is the loss of a model with a
-    custom loss. With ``read_only`` it predicts (always from the newest state) and changes nothing. Several processes
+    custom loss, ``structure`` that of a `Sampled`, not fitted: it is fitted to its sample again when it is first
+    needed. With ``read_only`` the model predicts (always from the newest state) and changes nothing. Several processes
     may open a file; they write one after the other, and wait for ``wait`` seconds before they give up. ``sign_with`` is
     an Ed25519 key, or the path of one in PEM, to sign receipts with. If earlier receipts are signed, requests need it;
     ``sign_with=False`` leaves their receipts unsigned deliberately.
@@ -45,12 +50,21 @@ def open(
     298 True 1
     """
     return opened(
-        path, lambda owner: estimator_of(owner, loss), loss=loss, read_only=read_only, wait=wait, sign_with=sign_with
-    )
+        path, lambda owner: estimator_of(owner, loss, structure), loss=loss, structure=_own_copy(structure),
+        read_only=read_only, wait=wait, sign_with=sign_with,
+    )  # fmt: skip
 
 
-def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
-    """Return the estimator that a file describes; ``loss`` is that of the user's own."""
+def _own_copy(structure: Any) -> Any:
+    """Return a transformer that nobody else can change, and which is not fitted."""
+    if structure is None:
+        return None
+    check_transformer(structure)
+    return clone(structure)
+
+
+def estimator_of(owner: StoredOwner, loss: Any = None, structure: Any = None) -> ForgettingModel:
+    """Return the estimator that a file describes; ``loss`` and ``structure`` are those of the user's own."""
     check_described(owner)
     said = owner.description
     kind: type[ForgettingModel] = getattr(models, said.model)
@@ -58,7 +72,7 @@ def estimator_of(owner: StoredOwner, loss: Any = None) -> ForgettingModel:
     parameters = _as_of_today(said, kind)
     if strange or not set(parameters) <= set(kind._get_param_names()):
         raise CorruptStore(f"{owner.path}: it does not describe a {said.model} of this version; restore a backup.")
-    model = kind(**parameters)
+    model = kind(**parameters, **dict.fromkeys(kind.HANDED_IN, structure))
     model.__dict__.update(said.attributes)
     model.plan_ = said.plan
     if hasattr(said.plan, "projected"):

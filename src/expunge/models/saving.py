@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from expunge.base.errors import BadPlan
 from expunge.models.projecting import packed
@@ -21,6 +21,9 @@ NOT_DESCRIBED = ("_owner", "_derived", "_projection", "_given_loss", "_chosen", 
 
 class Storable(Stored):
     """An estimator that can be saved into a file."""
+
+    HANDED_IN: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are objects of others: a file holds their class's name, and they are given when it is opened."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model, its records and its transcript into a new file.
@@ -53,7 +56,7 @@ class Storable(Stored):
     def _description(self) -> Description:
         known = model_class(type(self))
         names = known._get_param_names()
-        parameters = {name: getattr(self, name) for name in names if name != "random_state"}
+        parameters = {name: getattr(self, name) for name in names if name not in ("random_state", *self.HANDED_IN)}
         own = self.get_params(deep=False)  # type: ignore[attr-defined]
         passed_over = {*own, *names, *NOT_DESCRIBED}
         attributes = {name: value for name, value in self.__dict__.items() if name not in passed_over}

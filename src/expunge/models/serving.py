@@ -140,7 +140,7 @@ class Serving:
             found = self._owner.verify(self._publish, tolerance)
             if not found.ok:  # what is damaged cannot be read, nor derived from
                 return found
-            fresh = self._derive(self._owner.transcript.model(self.plan_.learner))
+            fresh = self._derive(self._owner.transcript.model(self._owner.solver))
             published = self._published
         stale = [
             f"{name}: does not fit the transcript"

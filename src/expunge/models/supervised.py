@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import is_regressor
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.base.columns import is_sparse
 from expunge.base.guiding import guided
@@ -89,6 +89,24 @@ class SupervisedModel(ForgettingModel):
         shaped = X.ndim == 2 and y.ndim == 1 and X.shape == (len(y), self.n_features_in_) and len(y) > 0
         typed = X.dtype == np.float64 and y.dtype.kind in "biuf"
         return shaped and typed and bool(np.isfinite(X).all() and np.isfinite(y).all())
+
+
+class WithSample(SupervisedModel):
+    """A model of this kind whose structure comes from a keyed sample of one stage."""
+
+    @property
+    @if_available
+    def n_sampled_(self) -> int:
+        """How many records there are in the sample that the structure comes from."""
+        self._need_fit()
+        with self._owner.lock:
+            structure = self.plan_.structure
+            return int(structure.joins(None, self._records.keys_at(0), self._records.batch_at(0)).sum())
+
+    def _rows(self, X: Any) -> Array:
+        """Return rows to predict from."""
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False, **self.TABLE))
 
 
 class WithCoefficients(SupervisedModel):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from expunge.base.types import AnyArray, Array, Keys
+from expunge.solvers.one_stage import in_order
 from expunge.solvers.trees import Node, Trees
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ def grown(settings: TreeSettings, keys: Keys, X: Array, y: AnyArray) -> Grown:
 
     If there is nothing to split by, such as records of one class only, trees are leaves, and say nothing.
     """
-    order = np.argsort(keys)
-    if (np.diff(keys[order]) == 0).any():  # of one subject
-        order = np.lexsort((*X.T[::-1], y, keys))
-    X, y = X[order] + 0.0, y[order]  # -0 becomes 0
+    X, y = in_order(keys, X, y)
     if not settings.classes:
         return _of_amounts(settings, X, y)
     codes = (y > 0).astype(np.int64) if settings.outputs == 1 else y.astype(np.int64)

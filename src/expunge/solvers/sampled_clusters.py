@@ -164,6 +164,10 @@ class SampledClusters:
             return Parts(np.array([cell]), row[None])
         return Parts(_whole(cells.cell(batch[0])), cells.contributions(batch[0]))
 
+    def normal(self, row: Array) -> Array:
+        """Return a row as it is: its sums have one form."""
+        return row
+
     def model(self, found: Found, sums: Array) -> Array:
         """Return the centres, one after the other."""
         return centers_of(found[-1], sums).ravel()

@@ -17,24 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from expunge.base.errors import BadRecords
-from expunge.base.types import AnyArray, Array, Batch, Ints, Keys, Mask
+from expunge.base.types import AnyArray, Array, Batch, Ints, Keys
 from expunge.engine.structures import Parts
 from expunge.solvers.boosting import Grown, grown
+from expunge.solvers.class_slopes import class_slopes
+from expunge.solvers.one_stage import OneStage
 from expunge.solvers.slices import SLICES, Slices, joined
 from expunge.solvers.solving import solved
 from expunge.solvers.trees import Trees, on_grid_of_largest
 
-CAUTION = 4.0
-"""A record's step is at most so large: one that is far on the wrong side pulls no farther."""
-UNIT = 2.0**-22
-"""What slopes and curvatures of classes are whole multiples of."""
 FAR = 2.0**40
 """How many times the spread of the sample's targets a slope may be; beyond, it counts as that large."""
-EXACT_TO = 2**30
-"""So many records can be summed without rounding."""
-LARGEST = 1e100
-"""Amounts must be no larger than this: then no sum of squares overflows, whoever is in the sample."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +68,10 @@ Found = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class SampledTrees:
+class SampledTrees(OneStage):
     """What boosting finds in a keyed sample, and what everyone adds to its leaves."""
 
     settings: TreeSettings
-
-    @property
-    def stages(self) -> int:
-        """How many stages there are."""
-        return 1
 
     @cached_property
     def packed(self) -> int:
@@ -115,45 +103,11 @@ class SampledTrees:
         """To how many rows a record adds."""
         return self.settings.outputs * self.settings.trees
 
-    @property
-    def bound(self) -> float:
-        """The largest target that a record may have."""
-        return LARGEST
-
-    @property
-    def exact_to(self) -> int:
-        """Up to how many records sums are exact."""
-        return EXACT_TO
-
-    def admit(self, batch: Batch) -> None:
-        """Raise if records cannot be taken."""
-        for name, column in zip(("X", "y"), batch, strict=True):
-            if not np.isfinite(column).all():
-                raise BadRecords(f"{name}: it has NaN or infinity. Replace it, or leave the record out.")
-        if not self.settings.classes and np.abs(batch[1]).max(initial=0.0) > LARGEST:
-            raise BadRecords(
-                f"y: it has {np.abs(batch[1]).max():g}; targets must be at most {LARGEST:g}. Use other units."
-            )
-
     # --- the sample ---
 
     def find(self, found: Found, keys: Keys, batch: Batch) -> Grown | None:
         """Return nothing for the stage, and then what boosting finds in those who have joined."""
         return grown(self.settings, keys, *batch) if found else None
-
-    def joins(self, stage: None, keys: Keys, batch: Batch) -> Mask:
-        """Say who joins: those whose key is below ρ."""
-        if self.settings.rho >= 1.0:
-            return np.ones(len(keys), dtype=bool)
-        return np.asarray(keys < np.uint64(self.settings.rho * 2.0**64))
-
-    def sampled(self, found: Found, keys: Keys, batch: Batch) -> Mask:
-        """Say who has joined."""
-        return self.joins(None, keys, batch)
-
-    def chance(self, found: Found, batch: Batch) -> Array:
-        """Return how likely each record is to join: everyone alike."""
-        return np.full(len(batch[0]), self.settings.rho)
 
     # --- as numbers ---
 
@@ -196,16 +150,8 @@ class SampledTrees:
             far = FAR * one.spread
             pulls = np.clip(targets - scores, -far, far)
             return Slopes(Slices(far).cut(pulls).reshape(SLICES, 1, -1), np.ones_like(scores))
-        if self.settings.outputs == 1:
-            from scipy.special import expit
-
-            chances, times = expit(scores), 1.0
-            pulls = (targets > 0) - chances
-        else:
-            chances, times = _softmax(scores), self.settings.outputs / (self.settings.outputs - 1.0)
-            pulls = (np.arange(len(scores))[:, None] == targets) - chances
-        weights = np.maximum(times * chances * (1.0 - chances), np.abs(pulls) / CAUTION)
-        return Slopes(_rounded(pulls)[None], _rounded(weights))
+        pulls, weights = class_slopes(scores, targets)
+        return Slopes(pulls[None], weights)
 
     def total(self, found: Found, batch: Batch) -> Array:
         """Return the sums over some records."""
@@ -245,6 +191,10 @@ class SampledTrees:
                 values[record, output] = row
         return Parts(rows.ravel(), values.reshape(-1, self.width))
 
+    def normal(self, row: Array) -> Array:
+        """Return a row as it is: its sums have one form."""
+        return row
+
     def model(self, found: Found, sums: Array) -> Array:
         """Return the trees with the values that one step of Newton's method from the sample's gives, as numbers."""
         trees: Trees = found[1].trees
@@ -257,19 +207,6 @@ class SampledTrees:
             curvature.reshape(-1)[:: len(pull) + 1] += largest * self.settings.smoothing
             values[output] += solved(curvature, pull).reshape(values[output].shape)
         return trees.with_values(on_grid_of_largest(values)).pack()
-
-
-def _rounded(numbers: Array) -> Array:
-    return np.asarray(np.rint(numbers * (1.0 / UNIT)) * UNIT + 0.0)
-
-
-def _softmax(scores: Array) -> Array:
-    """Return the probability of each class; of a record the same bits in whatever batch it comes."""
-    powers = np.exp(scores - np.maximum.reduce(scores, axis=0))
-    total = powers[0].copy()
-    for one in powers[1:]:
-        total += one
-    return np.asarray(powers / total)
 
 
 def _add_pairs(pairs: Array, codes: Ints, weights: Array, leaves: int) -> None:

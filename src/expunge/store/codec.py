@@ -127,10 +127,14 @@ class Registry:
             case {"is": name, "with": parts}:
                 if name not in self.classes:
                     raise CorruptStore(f"{name!r} cannot be in a store; restore a backup.")
-                return self._made(self.classes[name], {key: self._value(each, reading) for key, each in parts.items()})
+                values = {}
+                for key, each in parts.items():
+                    reading.field = key
+                    values[key] = self._value(each, reading)
+                return self._made(self.classes[name], values)
             case {"stranger": name}:
                 if name not in reading.strangers:
-                    raise BadPlan(f"loss: this model has a custom loss, {name}; give it: open(path, loss={name}()).")
+                    raise BadPlan(_wanted(name, reading.field))
                 return reading.strangers[name]
         raise CorruptStore("a value of unknown kind; restore a backup.")
 
@@ -149,11 +153,18 @@ class Registry:
             raise CorruptStore(f"{kind.__name__}: {error} Restore a backup.") from error
 
 
+def strangers_of(*objects: Any) -> dict[str, Any]:
+    """Return objects by the names of their classes, as `Registry.read` takes them; None is none."""
+    return {type(one).__name__: one for one in objects if one is not None}
+
+
 class _Reading:
     """What is needed while a value is read, and what is left of the room for it."""
 
     def __init__(self, strangers: Mapping[str, Any]) -> None:
         self.strangers = strangers
+        self.field = ""
+        """Which field of an object is read."""
         self._letters = _LETTERS
 
     def take(self, letters: int) -> None:
@@ -161,6 +172,16 @@ class _Reading:
         self._letters -= letters
         if self._letters < 0:
             raise ValueError(f"its arrays of strings have room for more than {_LETTERS:,} letters")
+
+
+def _wanted(name: Any, field: str) -> str:
+    """Say which object of a class of another's must be given."""
+    if field == "transformer":
+        return (
+            f"structure: this model has a structure of yours, {name}; give it as it was given to the model, not "
+            f"fitted: open(path, structure={name}(...))."
+        )
+    return f"loss: this model has a custom loss, {name}; give it: open(path, loss={name}())."
 
 
 def _too_many(text: str) -> str:

@@ -17,6 +17,7 @@ from expunge.base.types import AnyArray
 from expunge.engine.randomness import Randomness
 from expunge.store import failpoints
 from expunge.store.chain import check_receipts, export, is_framed, read_exported
+from expunge.store.codec import strangers_of
 from expunge.store.file import StoreFile
 from expunge.store.keys import Signer, as_signer, confirms, load_key, load_public_key
 from expunge.store.locks import WriterLock
@@ -76,14 +77,16 @@ def rewrite(file: StoreFile, check: Callable[[], None]) -> None:
         remove(new)
 
 
-def backup(path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, wait: float = WAIT) -> None:
+def backup(
+    path: str | PathLike[str], to: str | PathLike[str], *, loss: Any = None, structure: Any = None, wait: float = WAIT
+) -> None:  # fmt: skip
     """Write a copy of a store, as it is after its last request, to another path; its key goes with it.
 
     Do not keep backups longer than you may: they contain records that are deleted later. `restore` deletes these again.
     """
     path, to = as_path(path), as_path(to)
     check_new(to)
-    owner = StoredOwner(path, loss=loss, wait=wait)
+    owner = StoredOwner(path, strangers=strangers_of(loss, structure), wait=wait)
     try:
         with owner.lock:
             owner.catch_up(lambda: None)  # a copy has no request that waits, nor its coins
@@ -163,6 +166,7 @@ def restore(
     *,
     receipts: Any = None,
     loss: Any = None,
+    structure: Any = None,
     wait: float = WAIT,
     sign_with: Any = None,
     public_key: Any = None,
@@ -172,12 +176,12 @@ def restore(
 
     The receipts say who that was: those of the current store or, if it cannot be read, ``receipts``, the result of
     `export_receipts` (or the path of a file with it). Deleting them again gets its own receipt, for which ``sign_with``
-    is as in `expunge.open`. If receipts are signed, the last one must be signed, and it vouches for those before it: by
-    ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given, the key that the backup has noted,
-    or else the store. ``sign_with=False`` accepts unsigned ones deliberately. ``noted`` is a head hash noted earlier,
-    which must be among the receipts: nothing else shows that the last ones were not removed. Nobody may have the store
-    open meanwhile. Restore only because a file is lost or damaged, never because of how a deletion turned out: that
-    would be a bias.
+    is as in `expunge.open`, as are ``loss`` and ``structure``. If receipts are signed, the last one must be signed, and
+    it vouches for those before it: by ``public_key`` (as in `check_receipts`) or ``sign_with`` or, if neither is given,
+    the key that the backup has noted, or else the store. ``sign_with=False`` accepts unsigned ones deliberately.
+    ``noted`` is a head hash noted earlier, which must be among the receipts: nothing else shows that the last ones were
+    not removed. Nobody may have the store open meanwhile. Restore only because a file is lost or damaged, never because
+    of how a deletion turned out: that would be a bias.
     """
     source, target, signer = as_path(backup), as_path(path), as_signer(sign_with)
     check_name(target)
@@ -190,7 +194,7 @@ def restore(
         told = _receipts_of(target, noted) if receipts is None else _given(target, _read(receipts, noted))
         said = told.document
         _copy(source, new)
-        strangers = {} if loss is None else {type(loss).__name__: loss}
+        strangers = strangers_of(loss, structure)
         restored = _prepare(new, target, source, told, strangers, signer, public_key)
         if restored.erased:  # which gets a receipt
             check_signer(signer, [one["signature"] for one in said["receipts"][:1] + said["receipts"][-1:]])
@@ -209,7 +213,7 @@ def restore(
         lock.release()
         lock.close()
     try:
-        _finish(StoredOwner(target, loss=loss, wait=wait, signer=signer))
+        _finish(StoredOwner(target, strangers=strangers, wait=wait, signer=signer))
     except StoreError as error:
         raise StoreError(
             f"{target}: the backup is restored, but one step is not finished ({error}) The next process that opens it "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -72,13 +72,13 @@ class StoredOwner(Owner):
         self,
         path: Path,
         *,
-        loss: Any = None,
+        strangers: Mapping[str, Any] | None = None,
         read_only: bool = False,
         wait: float = WAIT,
         signer: Signer | Literal[False] | None = None,
     ) -> None:
         self.path, self.read_only = path, read_only
-        self._strangers = {} if loss is None else {type(loss).__name__: loss}
+        self._strangers = dict(strangers or {})
         self.begun, self.seeded = None, False
         self._asked: weakref.WeakKeyDictionary[Request, tuple[str, int]] = weakref.WeakKeyDictionary()
         self.session = Session(path, _WORDS, wait=wait, signer=signer, read_only=read_only, looks=True)
@@ -215,8 +215,10 @@ class StoredOwner(Owner):
                 self._catch_up(publish)
                 before, file = self.state, self.session.file
                 self._check_ready(before)
-                edit = propose(self.learner, self._stored, request, randomness)  # until here a request can be refused
-                check_fits(file, request)
+                edit = propose(self.learner, self._stored, request, randomness)
+                if self.learner.structure is not None:
+                    self._tables.found(self.learner.structure)
+                check_fits(file, request)  # until here a request can be refused
                 day = today()
                 pending = Pending(request, uuid.uuid4().hex, before.version, randomness.key, day)
                 self._record(pending)
@@ -369,6 +371,7 @@ class StoredOwner(Owner):
     ) -> StoredOwner:  # fmt: skip
         """Put a fresh fit in the place of everything, at once."""
         description = describe()
+        self._strangers |= description.plan.strangers
         self.session.refuse_read_only()
         with self.lock:
             before, session, file = self.state, self.session, self.file
@@ -403,9 +406,9 @@ class StoredOwner(Owner):
         return self.session.looking
 
     @property
-    def solves_late(self) -> bool:
-        """Whether the model is solved when it is read: then the file does not hold it."""
-        return self.description.plan.learner.solves_late
+    def solver(self) -> Learner:
+        """The learner that the model is solved by when it is read: requests have one of their own."""
+        return self.description.plan.learner
 
     def verify(self, publish: Callable[[], None], tolerance: float) -> Verification:
         """Read every byte of the file, and re-derive what can be."""

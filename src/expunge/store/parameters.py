@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from expunge.base.types import Array
+from expunge.engine.finding import recall
 from expunge.engine.learner import Learner, Transcript
+from expunge.engine.structures import Forgotten, Structure
 from expunge.engine.transcript import Path
 from expunge.store.file import StoreFile
+from expunge.store.records import StoredRecords
 from expunge.store.rows import StoredRows, as_numbers
-from expunge.store.state import DESCRIPTION, Description, read_description, sound, stored_cells
+from expunge.store.state import DESCRIPTION, Description, read_description, read_state, sound, stored_cells
 
 MODEL = 0
 """The number of their array."""
@@ -44,9 +47,17 @@ def solved(file: StoreFile, known: Description, text: str | None, strangers: Map
         if learner.structure is not None:
             cells, found = stored_cells(file, learner.structure)
             with sound(file):
-                return learner.structure.model(learner.structure.unpack(found[0]), cells[:])
+                return learner.structure.model(_found(file, learner, learner.structure, found[0]), cells[:])
         assert learner.laws is not None
         start, steps = np.asarray(learner.rule.start, dtype=float), learner.schedule.steps(0)
         sums = StoredRows(file, "sums", learner.query.size, steps)
         path = Path(start, StoredRows(file, "iterates", start.size, steps), steps)
         return np.asarray(learner.laws.model(path, sums[:]))
+
+
+def _found(file: StoreFile, learner: Learner, structure: Structure, packed: Array) -> tuple[Any, ...]:
+    """Return what was found in the sample; records are read only where it must be found again."""
+    try:
+        return structure.unpack(packed)
+    except Forgotten:
+        return recall(structure, packed, StoredRecords(file, read_state(file).inventory, learner.schedule))

@@ -10,8 +10,9 @@ from expunge.solvers.plans.linear import Plan
 from expunge.solvers.plans.newton import NewtonPlan
 from expunge.solvers.plans.protocol import AnyPlan, ModelPlan
 from expunge.solvers.plans.ridge import RidgePlan
+from expunge.solvers.plans.sampled_features import SampledFeaturesPlan
 
 MODEL_PLANS: tuple[type[ModelPlan], ...] = (
-    Plan, NewtonPlan, ClusterPlan, KeyedClusterPlan, BoostingPlan, RidgePlan
+    Plan, NewtonPlan, ClusterPlan, KeyedClusterPlan, BoostingPlan, RidgePlan, SampledFeaturesPlan
 )  # fmt: skip
 PLANS: tuple[type[AnyPlan], ...] = (*MODEL_PLANS, FederatedPlan)

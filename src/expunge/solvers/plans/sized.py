@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from expunge.base.errors import SizeWarning
 from expunge.base.types import Array
@@ -116,6 +116,11 @@ class Sized:
             "longer.",
             SizeWarning,
         )
+
+    @property
+    def strangers(self) -> dict[str, Any]:
+        """Return objects of others in it, by the names of their classes: a file holds these names only."""
+        return {}
 
     @property
     def never_replays(self) -> bool:
