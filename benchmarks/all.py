@@ -33,6 +33,7 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("linear/kmeans.py",),
     ("linear/keyed_kmeans.py",),
     ("sampled/boosting.py",),
+    ("sampled/structures.py",),
     ("linear/replays.py",),
     ("federated/digits.py",),
     ("paper/reproduce.py",),
@@ -54,8 +55,8 @@ SCRIPTS: tuple[tuple[str, ...], ...] = (
 )
 """Scripts with their arguments, in the order in which they run."""
 ONE_THREAD = (
-    "speed/newton.py", "sampled/boosting.py", "linear/keyed_kmeans.py", "linear/ridge.py", "exactness/bits.py",
-    "exactness/two_models.py", "store/erasures.py",
+    "speed/newton.py", "sampled/boosting.py", "sampled/structures.py", "linear/keyed_kmeans.py", "linear/ridge.py",
+    "exactness/bits.py", "exactness/two_models.py", "store/erasures.py",
 )  # fmt: skip
 """Their products are small."""
 CHAPTERS = ("complexity", "exact_by_name", "lemma", "rates", "sgd_2021", "space", "streams", "tradeoff")

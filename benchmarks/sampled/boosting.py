@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -128,16 +128,17 @@ def of(fits: list[dict[str, Any]], what: str) -> float:
     return float(np.median([one[what] for one in fits]))
 
 
+def shown(each: list[dict[str, float]]) -> str:
+    """Return mean scores."""
+    parts = [f"{np.mean([one['score'] for one in each]):.2f}"]
+    if "AUC" in each[0]:
+        parts.append(f"{np.mean([one['AUC'] for one in each]):.4f}")
+    return " / ".join(parts)
+
+
 def told(name: str, found: dict[str, Any]) -> list[str]:
     """Return lines of a table in Markdown."""
     lines = []
-
-    def shown(each: list[dict[str, float]]) -> str:
-        parts = [f"{np.mean([one['score'] for one in each]):.2f}"]
-        if name in CLASSES:
-            parts.append(f"{np.mean([one['AUC'] for one in each]):.4f}")
-        return " / ".join(parts)
-
     for rho in TABLES[name].shares:
         fits = found[f"{rho:g}"]
         ours = [one["ours"] for one in fits]
@@ -162,21 +163,26 @@ HEAD = [
 ]
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
+def main(
+    about: str | None = __doc__, tables: Iterable[str] = TABLES, head: list[str] = HEAD,
+    measure: Callable[[str], dict[str, Any]] = measured, tell: Callable[[str, dict[str, Any]], list[str]] = told,
+    file: str = "boosting.json",
+) -> None:  # fmt: skip
+    """Measure tables, one after the other, and write what was found."""
+    parser = parser_of(about)
     parser.add_argument("names", nargs="*", help="tables (default: all)")
     given = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     every: dict[str, Any] = {}
-    print("\n".join(HEAD))
-    wanted = given.names or list(TABLES)
+    print("\n".join(head))
+    wanted = given.names or list(tables)
     found = there(list(dict.fromkeys(SHARED[name] for name in wanted if name in SHARED)))
     for name in wanted:
         if SHARED.get(name) in (None, *found):
-            every[name] = measured(name)
-            print("\n".join(told(name, every[name])), flush=True)
-            (OUT / "boosting.json").write_text(json.dumps(every, indent=1))
+            every[name] = measure(name)
+            print("\n".join(tell(name, every[name])), flush=True)
+            (OUT / file).write_text(json.dumps(every, indent=1))
 
 
 if __name__ == "__main__":
