@@ -16,7 +16,7 @@ from expunge.base.wording import counted
 from expunge.engine.randomness import Randomness
 from expunge.models.habits import BOOSTING
 from expunge.models.labels import WithProbabilities
-from expunge.models.refusing import refuse_unfit
+from expunge.models.refusing import in_plain_words
 from expunge.models.showing import if_available
 from expunge.models.supervised import WithSample
 from expunge.solvers.plans.boosting import SMOOTHING, BoostingPlan, make_boosting_plan
@@ -102,8 +102,8 @@ class Boosting(WithSample):
     # --- parts ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_unfit(X, y)
-        X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **self.TABLE)
+        with in_plain_words(X, y):
+            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **self.TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes)
         self._sparse = False
         with Randomness.given(self.random_state, 0) as randomness:

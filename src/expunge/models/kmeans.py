@@ -20,7 +20,7 @@ from expunge.engine.outcome import Outcome
 from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ForgettingModel
 from expunge.models.habits import CLUSTERS
-from expunge.models.refusing import refuse_unfit
+from expunge.models.refusing import in_plain_words
 from expunge.models.showing import if_available
 from expunge.solvers.cluster_choices import KeyedSample, Lloyd
 from expunge.solvers.plans.clusters import ClusterCoupling, ClusterPlan, make_cluster_plan
@@ -76,8 +76,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
         ``subjects`` says whose record each is; by default each record is its own subject. ``y`` is ignored.
         """
         with self._as_it_was():
-            refuse_unfit(X)
-            X = validate_data(self, X, **_TABLE)
+            with in_plain_words(X):
+                X = validate_data(self, X, **_TABLE)
             self._plan_fit(len(X), X.shape[1])
             self._refuse_crowds(subjects, None)
             self._report_clipped(X)
@@ -220,8 +220,8 @@ class KMeans(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, Fo
 
     def _new_columns(self, *columns: Any) -> tuple[Any, ...]:
         (X,) = columns
-        refuse_unfit(X)
-        X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
+        with in_plain_words(X):
+            X = validate_data(self, X, reset=False, ensure_min_samples=0, **_TABLE)
         self._report_clipped(X)
         return (X - self.plan_.origin,)
 

@@ -25,7 +25,7 @@ from expunge.models.forgetting import ROWS, TABLE
 from expunge.models.habits import LINEAR
 from expunge.models.preprocessing import bound_rows
 from expunge.models.projecting import AnyProjection, drawn
-from expunge.models.refusing import finite, refuse_unfit
+from expunge.models.refusing import finite, in_plain_words
 from expunge.models.supervised import WithCoefficients
 from expunge.solvers.automatic import automatic_solver
 from expunge.solvers.losses import Loss
@@ -150,8 +150,8 @@ class LinearModel(WithCoefficients):
     # --- requests ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_unfit(X, y)
-        X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
+        with in_plain_words(X, y):
+            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes, is_sparse(X))
         self._refuse_crowds(subjects, None)
         self._report_long_rows(X)

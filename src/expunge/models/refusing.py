@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,13 @@ FILL = "fill it in, or leave out the record"
 
 
 def refuse_unfit(X: Any, y: Any = None) -> None:
-    """Raise if rows or targets are masked, missing or infinite, or if a column of a data frame is no number."""
+    """Raise if rows or targets are masked or missing, or if a column of a data frame is not all numbers.
+
+    NaN in arrays is looked for by `in_plain_words`, once scikit-learn has found some.
+    """
     for name, values in (("X", X), ("y", y)):
         if np.ma.is_masked(values):
             raise BadRecords(f"{name}: some values are masked; fill them in, or leave out the records.")
-        refuse_nan(name, values)
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         _refuse_columns(X)
     if y is not None:
@@ -29,6 +33,18 @@ def refuse_unfit(X: Any, y: Any = None) -> None:
         missing = [row for row, value in enumerate(targets.ravel()) if value is None] if targets.dtype == object else []
         if missing:
             raise BadRecords(f"y: row {missing[0]} has no value; {FILL}.")
+
+
+@contextmanager
+def in_plain_words(X: Any, y: Any = None) -> Iterator[None]:
+    """Let scikit-learn look at rows and targets; where it finds NaN, say where."""
+    refuse_unfit(X, y)
+    try:
+        yield
+    except ValueError:
+        for name, values in (("X", X), ("y", y)):
+            refuse_nan(name, values)
+        raise
 
 
 def refuse_nan(name: str, rows: Any) -> None:

@@ -18,7 +18,7 @@ from expunge.base.types import AnyArray, Array
 from expunge.engine.randomness import Randomness
 from expunge.models.forgetting import ROWS, TABLE
 from expunge.models.habits import RIDGE
-from expunge.models.refusing import finite, refuse_unfit
+from expunge.models.refusing import finite, in_plain_words
 from expunge.models.showing import if_available
 from expunge.models.supervised import WithCoefficients
 from expunge.solvers.normal_equations import largest_of
@@ -95,8 +95,8 @@ class Ridge(RegressorMixin, WithCoefficients):
     # --- parts ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_unfit(X, y)
-        X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
+        with in_plain_words(X, y):
+            X, y = validate_data(self, X, y, y_numeric=True, **TABLE)
         self._plan_fit(X.shape[0], X.shape[1])
         self._sparse = is_sparse(X)
         with Randomness.fresh() as randomness:

@@ -21,7 +21,7 @@ from expunge.engine.learner import Transcript
 from expunge.engine.randomness import Randomness
 from expunge.models.habits import SAMPLED
 from expunge.models.labels import WithProbabilities
-from expunge.models.refusing import refuse_unfit
+from expunge.models.refusing import in_plain_words
 from expunge.models.showing import if_available
 from expunge.models.supervised import WithSample
 from expunge.solvers.frames import scores_of
@@ -161,8 +161,8 @@ class Sampled(TransformerMixin, WithSample, WithProbabilities):
     # --- parts ---
 
     def _fit(self, X: Any, y: Any, ids: Any, subjects: Any, classes: Any = None) -> None:
-        refuse_unfit(X, y)
-        X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **self.TABLE)
+        with in_plain_words(X, y):
+            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **self.TABLE)
         self._plan_fit(X.shape[0], X.shape[1], y, classes)
         self._sparse = False
         with Randomness.given(self.random_state, 0) as randomness:
