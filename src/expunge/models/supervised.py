@@ -14,7 +14,7 @@ from expunge.base.intake import Insert, Replace
 from expunge.base.types import AnyArray, Array
 from expunge.engine.outcome import Outcome
 from expunge.models.forgetting import TABLE, ForgettingModel
-from expunge.models.refusing import in_plain_words
+from expunge.models.refusing import in_plain_words, refuse_nan
 from expunge.models.showing import if_available
 
 
@@ -71,6 +71,8 @@ class SupervisedModel(ForgettingModel):
     def _new_columns(self, X: Any, y: Any) -> tuple[Any, AnyArray]:
         given = X
         if not self._are_plain(X, y):
+            refuse_nan("X", X)
+            refuse_nan("y", y)
             with in_plain_words(X, y):
                 X, y = validate_data(
                     self, X, y, reset=False, y_numeric=is_regressor(self), ensure_min_samples=0, **self.TABLE
