@@ -315,7 +315,7 @@ class Newton:
             seen = [
                 (path[one][self._width + 1 :][: self._used], self._matrix(sums[one])) for one in range(FIRST, step + 1)
             ]
-            best = FIRST + lowest(seen, self._penalty(columns.variances, frame))
+            best = FIRST + lowest(seen, self.rate * self._penalty(columns.variances, frame))
             if best < step:
                 return Point(0.5 * (path[best] + path[step]))
         return self._round(step - FIRST, path[step], frame, columns, self._matrix(sums[step]))
